@@ -1,0 +1,212 @@
+package main
+
+import (
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kombi-k8s/kombi/pkg/component"
+	"github.com/kombi-k8s/kombi/pkg/config"
+	"github.com/kombi-k8s/kombi/pkg/controlplane"
+	"github.com/kombi-k8s/kombi/pkg/datastore"
+	"github.com/kombi-k8s/kombi/pkg/kubeconfig"
+	"github.com/kombi-k8s/kombi/pkg/node"
+	"github.com/kombi-k8s/kombi/pkg/pki"
+	"github.com/kombi-k8s/kombi/pkg/status"
+	"github.com/kombi-k8s/kombi/pkg/version"
+)
+
+// wiring holds what the constructors of the components share.
+type wiring struct {
+	config *config.Config
+	paths  config.Paths
+	log    *slog.Logger
+	nodeIP netip.Addr
+	certs  *pki.Cluster
+	host   string // of the API, as this machine reaches it
+}
+
+// build makes every component with what it needs and binds them into a graph.
+// It is the one place where parts are wired together.
+func build(c *config.Config, log *slog.Logger, started time.Time) (*component.Graph, error) {
+	w, err := newWiring(c, log)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := w.client("system:kombi:admin", "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	if err := kubeconfig.WriteEmbedding(w.paths.Kubeconfig, c.WriteKubeconfigMode, admin); err != nil {
+		return nil, err
+	}
+	control, err := w.controlPlane(admin)
+	if err != nil {
+		return nil, err
+	}
+	machine, err := w.node()
+	if err != nil {
+		return nil, err
+	}
+	report := status.NewServer(status.Options{
+		Socket: w.paths.ControlSocket, Version: version.String(), Started: started, NodeName: c.NodeName, Kube: admin,
+	})
+	components := append([]component.Component{w.certs, report}, control...)
+	components = append(components, machine...)
+	graph, err := component.NewGraph(log, components...)
+	if err != nil {
+		return nil, err
+	}
+	report.Watch(graph)
+	return graph, nil
+}
+
+func newWiring(c *config.Config, log *slog.Logger) (*wiring, error) {
+	nodeIP := c.NodeIP
+	if !nodeIP.IsValid() {
+		var err error
+		if nodeIP, err = primaryAddress(); err != nil {
+			return nil, err
+		}
+	}
+	w := &wiring{config: c, paths: c.Paths(), log: log, nodeIP: nodeIP}
+	w.host = "https://" + netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(c.HTTPSListenPort)).String()
+	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
+		w.host = "https://" + netip.AddrPortFrom(c.BindAddress, uint16(c.HTTPSListenPort)).String()
+	}
+	names, addresses := []string{}, []netip.Addr{nodeIP, c.ServiceCIDR.Masked().Addr().Next()}
+	for _, a := range []netip.Addr{c.AdvertiseAddress, c.BindAddress} {
+		if a.IsValid() && !a.IsUnspecified() {
+			addresses = append(addresses, a)
+		}
+	}
+	for _, san := range c.TLSSAN {
+		if a, err := netip.ParseAddr(san); err == nil {
+			addresses = append(addresses, a)
+		} else {
+			names = append(names, san)
+		}
+	}
+	var err error
+	w.certs, err = pki.Open(pki.Options{
+		Dir: w.paths.TLS, EncryptionConfig: w.paths.EncryptionConfig, NodeName: c.NodeName,
+		Names: names, Addresses: addresses, ClusterDomain: c.ClusterDomain, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, w.ensureToken()
+}
+
+// client returns the connection settings of an identity towards the API.
+func (w *wiring) client(user string, groups ...string) (*rest.Config, error) {
+	leaf, err := w.certs.Client(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	config := w.certs.RESTConfig(w.host, leaf)
+	config.UserAgent = "kombi/" + user
+	return config, nil
+}
+
+// credential writes the kubeconfig file of an identity for parts that only
+// take a file.
+func (w *wiring) credential(user string, groups ...string) (string, *rest.Config, error) {
+	config, err := w.client(user, groups...)
+	if err != nil {
+		return "", nil, err
+	}
+	path := filepath.Join(w.paths.Credentials, filepath.Base(config.CertFile)+".kubeconfig")
+	return path, config, kubeconfig.WriteReferring(path, config)
+}
+
+func (w *wiring) controlPlane(admin *rest.Config) ([]component.Component, error) {
+	c := w.config
+	store := datastore.NewSQLite(datastore.Options{
+		Log: w.log, File: w.paths.DB, SnapshotDir: w.paths.Snapshots, Socket: filepath.Join(w.paths.RunDir, "kine.sock"),
+	})
+	kubeletClient, err := w.certs.Client("kube-apiserver-kubelet-client", "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	anonymous := filepath.Join(w.paths.Credentials, "authentication.yaml")
+	if err := pki.WriteFile(anonymous, []byte(controlplane.AnonymousHealthOnly)); err != nil {
+		return nil, err
+	}
+	policy := ""
+	if c.AuditLog != "" {
+		policy = w.paths.AuditPolicy
+		if _, err := os.Stat(policy); os.IsNotExist(err) {
+			if err := pki.WriteFile(policy, []byte(controlplane.DefaultAuditPolicy)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	managerConfig, _, err := w.credential("system:kube-controller-manager")
+	if err != nil {
+		return nil, err
+	}
+	schedulerConfig, _, err := w.credential("system:kube-scheduler")
+	if err != nil {
+		return nil, err
+	}
+	advertise := c.AdvertiseAddress
+	if !advertise.IsValid() {
+		advertise = w.nodeIP
+	}
+	return []component.Component{
+		store,
+		controlplane.NewAPIServer(controlplane.APIServerOptions{
+			Log: w.log, Certificates: w.certs, KubeletClient: kubeletClient, Loopback: admin, Datastore: store.Endpoint(),
+			BindAddress: c.BindAddress, Port: c.HTTPSListenPort, AdvertiseAddress: advertise, ServiceCIDR: c.ServiceCIDR,
+			NodePortFirst: c.ServiceNodePortRange.First, NodePortLast: c.ServiceNodePortRange.Last, ClusterDomain: c.ClusterDomain,
+			AuthenticationConfig: anonymous, AuditLog: c.AuditLog, AuditPolicy: policy, Profiling: c.EnablePprof, Args: c.KubeAPIServerArg,
+		}),
+		controlplane.NewControllerManager(controlplane.ControllerManagerOptions{
+			Certificates: w.certs, Kubeconfig: managerConfig, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR,
+			Args: c.KubeControllerManagerArg,
+		}),
+		controlplane.NewScheduler(controlplane.SchedulerOptions{Kubeconfig: schedulerConfig, Args: c.KubeSchedulerArg}),
+	}, nil
+}
+
+func (w *wiring) node() ([]component.Component, error) {
+	c := w.config
+	if err := node.EnsureCgroup(c.CgroupRootPath()); err != nil {
+		return nil, err
+	}
+	kubeletConfig, kubeletClient, err := w.credential("system:node:"+c.NodeName, "system:nodes")
+	if err != nil {
+		return nil, err
+	}
+	labels, err := parseLabels(c.NodeLabel)
+	if err != nil {
+		return nil, err
+	}
+	taints, err := parseTaints(c.NodeTaint)
+	if err != nil {
+		return nil, err
+	}
+	snapshotter := c.Snapshotter
+	if snapshotter == "auto" {
+		snapshotter = "overlayfs"
+	}
+	return []component.Component{
+		node.NewContainerd(node.ContainerdOptions{
+			Log: w.log, Root: w.paths.ContainerdRoot, State: w.paths.ContainerdState, Socket: w.paths.ContainerdSocket,
+			BinDir: binDir(), CNIConfDir: w.paths.CNIConfDir, RegistryHosts: w.paths.RegistryHosts, Snapshotter: snapshotter,
+			RestrictOOMScoreAdj: true, DisableApparmor: true,
+		}),
+		node.NewKubelet(node.KubeletOptions{
+			Log: w.log, NodeName: c.NodeName, NodeIP: w.nodeIP, Kubeconfig: kubeletConfig, Client: kubeletClient,
+			ClientCAFile: w.certs.ClientCA.CertFile, CertFile: w.certs.Kubelet.CertFile, KeyFile: w.certs.Kubelet.KeyFile,
+			Root: w.paths.KubeletRoot, StaticPods: w.paths.StaticPods, PodLogs: w.paths.PodLogs, ContainerdSocket: w.paths.ContainerdSocket,
+			CgroupRoot: c.CgroupRootPath(), ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: "/etc/resolv.conf",
+			Port: c.KubeletPort, MaxPods: c.MaxPods, Labels: labels, Taints: taints, Args: c.KubeletArg,
+		}),
+	}, nil
+}

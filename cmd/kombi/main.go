@@ -1,0 +1,62 @@
+// Command kombi is the whole of Kombi: server, command line and, by the name it
+// is called with, kubectl, ctr and crictl.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kombi-k8s/kombi/pkg/version"
+)
+
+func main() {
+	os.Exit(run(os.Args))
+}
+
+// run dispatches by the name of the program and by the first argument, and
+// returns the exit code.
+func run(args []string) int {
+	if t, ok := toolNamed(filepath.Base(args[0])); ok {
+		return t(args)
+	}
+	// Tools parse their own flags, so they are taken out before cobra sees them.
+	if len(args) > 1 {
+		if t, ok := toolNamed(args[1]); ok {
+			return t(args[1:])
+		}
+	}
+	if err := newRootCommand().Execute(); err != nil {
+		fmt.Fprintf(os.Stderr, "kombi: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kombi",
+		Short:         "Kubernetes for containers and virtual machines in one file",
+		Version:       version.String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(
+		newServerCommand(),
+		newStopCommand(),
+		newStatusCommand(),
+		newVersionCommand(),
+		newTokenCommand(),
+	)
+	for _, t := range []struct{ name, short string }{
+		{"kubectl", "Talk to the cluster (the upstream kubectl)"},
+		{"ctr", "Talk to containerd (the upstream ctr)"},
+		{"crictl", "Talk to the container runtime interface (the upstream crictl)"},
+	} {
+		// Only for the help: run takes these names out first.
+		root.AddCommand(&cobra.Command{Use: t.name, Short: t.short, DisableFlagParsing: true, Run: func(*cobra.Command, []string) {}})
+	}
+	return root
+}

@@ -1,0 +1,35 @@
+// Package manifests holds what Kombi applies to a cluster by itself, embedded
+// in the program. Each sub-folder is one named set; pkg/deploy applies them,
+// except rbac, which goes first because the other components need it.
+//
+// Users never edit these files: an upgrade would overwrite them. An object with
+// the same kind, namespace and name in a set of their own replaces the one here.
+package manifests
+
+import (
+	"embed"
+	"io/fs"
+)
+
+//go:embed crds dns metrics rbac storage
+var files embed.FS
+
+// RBACFolder is the set that the "rbac" component applies.
+const RBACFolder = "rbac"
+
+// FS returns the bundled sets. The documents may contain ${NAME} references,
+// which are filled in when they are applied; [Vars] lists them.
+func FS() fs.FS { return files }
+
+// Names of the variables that the bundled manifests use.
+const (
+	// VarClusterDNS is the address of the DNS service, such as 10.43.0.10.
+	VarClusterDNS = "CLUSTER_DNS"
+	// VarClusterDomain is the domain of the cluster, such as cluster.local.
+	VarClusterDomain = "CLUSTER_DOMAIN"
+)
+
+// Vars returns the variables for a cluster with this DNS address and domain.
+func Vars(clusterDNS, clusterDomain string) map[string]string {
+	return map[string]string{VarClusterDNS: clusterDNS, VarClusterDomain: clusterDomain}
+}

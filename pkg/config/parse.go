@@ -1,0 +1,243 @@
+package config
+
+import (
+	"io/fs"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// The parsers turn the text of one value into its type, or return a *Problem without a place.
+
+func absPath(s string) (string, error) {
+	switch {
+	case s == "":
+		return "", complain("give an absolute path, or leave the key out", "the path is empty")
+	case strings.ContainsRune(s, 0) || strings.ContainsRune(s, '\n'):
+		return "", complain("give a plain path", "%q holds a control character", s)
+	case !filepath.IsAbs(s):
+		return "", complain("give an absolute path", "%q is a relative path", s)
+	}
+	return filepath.Clean(s), nil
+}
+
+func fileMode(s string) (fs.FileMode, error) {
+	mode, err := strconv.ParseUint(strings.TrimPrefix(s, "0o"), 8, 32)
+	const next = "give three octal digits such as 0600 or 0640"
+	switch {
+	case err != nil:
+		return 0, complain(next, "%q is not a file mode", s)
+	case mode > 0o777 || mode&0o111 != 0:
+		return 0, complain(next, "%q is not the mode of a file that is only read and written", s)
+	case mode&0o400 == 0:
+		return 0, complain(next, "with mode %q the owner cannot read the file", s)
+	case mode&0o002 != 0:
+		return 0, complain(next, "with mode %q everybody can change the file", s)
+	}
+	return fs.FileMode(mode), nil
+}
+
+func port(s string) (int, error) { return intIn(s, 1, 65535, "a port") }
+
+func intBetween(low, high int) func(string) (int, error) {
+	return func(s string) (int, error) { return intIn(s, low, high, "a number") }
+}
+
+func intIn(s string, low, high int, what string) (int, error) {
+	n, err := strconv.Atoi(s)
+	next := "give a whole number from " + strconv.Itoa(low) + " to " + strconv.Itoa(high)
+	switch {
+	case err != nil:
+		return 0, complain(next, "%q is not %s", s, what)
+	case n < low || n > high:
+		return 0, complain(next, "%d is out of range", n)
+	}
+	return n, nil
+}
+
+func boolean(s string) (bool, error) {
+	switch strings.ToLower(s) {
+	case "true", "1":
+		return true, nil
+	case "false", "0":
+		return false, nil
+	}
+	return false, complain("give true or false", "%q is not true or false", s)
+}
+
+func oneOf(allowed ...string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		for _, a := range allowed {
+			if s == a {
+				return s, nil
+			}
+		}
+		next := "give one of " + strings.Join(allowed, ", ")
+		if near := Suggest(s, allowed); near != "" {
+			next = "did you mean " + near + "? " + next
+		}
+		return "", complain(next, "%q is not known", s)
+	}
+}
+
+const ipv6Later = "IPv6 and dual-stack arrive with a later release, so give one IPv4 "
+
+func ipv4Prefix(s string) (netip.Prefix, error) {
+	const next = "give an IPv4 network such as 10.42.0.0/16"
+	if strings.Contains(s, ",") {
+		return netip.Prefix{}, complain(ipv6Later+"network", "%q is more than one network", s)
+	}
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return p, complain(next, "%q is not a network in CIDR form", s)
+	case !p.Addr().Is4():
+		return p, complain(ipv6Later+"network", "%s is an IPv6 network", s)
+	case p != p.Masked():
+		return p, complain("write "+p.Masked().String(), "%s is an address inside a network, not a network", s)
+	}
+	return p, nil
+}
+
+func ipv4Addr(s string) (netip.Addr, error) {
+	if strings.Contains(s, ",") {
+		return netip.Addr{}, complain(ipv6Later+"address", "%q is more than one address", s)
+	}
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		return netip.Addr{}, complain("give an IPv4 address such as 192.0.2.10", "%q is not an address", s)
+	case !a.Is4():
+		return netip.Addr{}, complain(ipv6Later+"address", "%s is an IPv6 address", s)
+	}
+	return a, nil
+}
+
+func portRange(s string) (PortRange, error) {
+	const next = "give two ports such as 30000-32767"
+	first, last, found := strings.Cut(s, "-")
+	if !found {
+		return PortRange{}, complain(next, "%q is not a range of ports", s)
+	}
+	var r PortRange
+	var err1, err2 error
+	r.First, err1 = port(strings.TrimSpace(first))
+	r.Last, err2 = port(strings.TrimSpace(last))
+	switch {
+	case err1 != nil || err2 != nil:
+		return PortRange{}, complain(next, "%q is not a range of ports", s)
+	case r.First > r.Last:
+		return PortRange{}, complain("write "+PortRange{r.Last, r.First}.String(), "the range %s ends before it begins", s)
+	}
+	return r, nil
+}
+
+func dnsName(s string) (string, error) {
+	if strings.ToLower(s) != s {
+		return "", complain("write "+strings.ToLower(s), "%q has capitals, which DNS names in Kubernetes may not have", s)
+	}
+	if errs := validation.IsDNS1123Subdomain(s); len(errs) > 0 {
+		return "", complain("use lower-case letters, digits, '-' and '.', at most 253 characters", "%q is not a DNS name", s)
+	}
+	return s, nil
+}
+
+// nodeName refuses capitals where the kubelet would quietly change them: a name that was typed should be the name
+// that kubectl shows.
+func nodeName(s string) (string, error) {
+	if lower := strings.ToLower(s); lower != s {
+		return "", complain("write "+lower, "%q has capitals, which the name of a node may not have", s)
+	}
+	name, err := dnsName(s)
+	if err == nil && len(s) > validation.DNS1123LabelMaxLength {
+		// The name becomes a label value (kubernetes.io/hostname).
+		err = complain("choose a name of at most 63 characters", "%q is %d characters long", s, len(s))
+	}
+	return name, err
+}
+
+func hostOrAddr(s string) (string, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.String(), nil
+	}
+	name := strings.ToLower(s)
+	if len(validation.IsDNS1123Subdomain(name)) > 0 && len(validation.IsWildcardDNS1123Subdomain(name)) > 0 {
+		return "", complain("give a name such as kombi.example.org or an address, without scheme and port", "%q is not a host name or address", s)
+	}
+	return name, nil
+}
+
+func token(s string) (string, error) {
+	const next = "use 16 or more letters, digits, '.', '_', ':' and '-', for example from: openssl rand -hex 32"
+	for _, r := range s {
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:-", r)) {
+			return "", complain(next, "the token holds the character %q", r)
+		}
+	}
+	if len(s) < 16 {
+		return "", complain(next, "the token has only %d characters, so it can be guessed", len(s))
+	}
+	return s, nil
+}
+
+func cgroupPath(s string) (string, error) {
+	if s == "auto" {
+		return s, nil
+	}
+	if !strings.HasPrefix(s, "/") || s == "/" || filepath.Clean(s) != s {
+		return "", complain("give auto or a path such as /kombi", "%q is not the path of a cgroup below the root", s)
+	}
+	return s, nil
+}
+
+func nodeLabel(s string) (string, error) {
+	key, val, found := strings.Cut(s, "=")
+	if !found {
+		return "", complain("write "+s+"=<value>", "the label %q has no value", s)
+	}
+	if errs := validation.IsQualifiedName(key); len(errs) > 0 {
+		return "", complain("use a key such as example.org/zone", "%q is not the key of a label: %s", key, errs[0])
+	}
+	if errs := validation.IsValidLabelValue(val); len(errs) > 0 {
+		return "", complain("use at most 63 letters, digits, '-', '_' and '.'", "%q is not the value of a label", val)
+	}
+	return s, nil
+}
+
+func nodeTaint(s string) (string, error) {
+	const next = "write key=value:NoSchedule, :PreferNoSchedule or :NoExecute"
+	body, effect, found := strings.Cut(s, ":")
+	if !found {
+		return "", complain(next, "the taint %q has no effect", s)
+	}
+	switch corev1.TaintEffect(effect) {
+	case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
+	default:
+		return "", complain(next, "%q is not the effect of a taint", effect)
+	}
+	key, val, _ := strings.Cut(body, "=")
+	if errs := validation.IsQualifiedName(key); len(errs) > 0 {
+		return "", complain(next, "%q is not the key of a taint", key)
+	}
+	if errs := validation.IsValidLabelValue(val); len(errs) > 0 {
+		return "", complain(next, "%q is not the value of a taint", val)
+	}
+	return s, nil
+}
+
+// componentArg accepts name=value, with or without leading dashes; a name alone means name=true.
+func componentArg(s string) (string, error) {
+	s = strings.TrimLeft(s, "-")
+	name, _, found := strings.Cut(s, "=")
+	if name == "" || strings.ContainsAny(name, " \t:") {
+		return "", complain("write name=value", "%q is not an option", s)
+	}
+	if !found {
+		s += "=true"
+	}
+	return s, nil
+}

@@ -1,0 +1,231 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	kubeletapis "k8s.io/kubelet/pkg/apis"
+)
+
+// checker collects the problems of values that are right alone and wrong together.
+type checker struct {
+	c        *Config
+	bad      func(key string) bool // the key's own value was already refused
+	problems Problems
+}
+
+// ok reports that none of the keys was refused, so that a sentence about them together makes sense.
+func (v *checker) ok(keys ...string) bool {
+	for _, k := range keys {
+		if v.bad(k) {
+			return false
+		}
+	}
+	return true
+}
+
+// refuse blames the key; index picks the element of a list.
+func (v *checker) refuse(key string, index int, next, cause string, args ...any) {
+	origins := v.c.Origins(key)
+	at := origins[0]
+	if index < len(origins) {
+		at = origins[index]
+	}
+	v.problems = append(v.problems, place(complain(next, cause, args...), at, key))
+}
+
+// blame is the key that somebody set among those that conflict: the defaults are not at fault.
+func (v *checker) blame(keys ...string) string {
+	for _, k := range keys {
+		if v.c.IsSet(k) {
+			return k
+		}
+	}
+	return keys[0]
+}
+
+// validate checks the whole. It is pure: facts about the machine come with the options.
+func validate(c *Config, o LoadOptions, bad func(key string) bool) Problems {
+	v := &checker{c: c, bad: bad}
+	v.networks(o.NodeAddresses)
+	v.ports()
+	v.parts(o.Parts)
+	v.labels()
+	v.args(o.CheckArg)
+	v.paths()
+	if c.Token != "" && c.TokenFile != "" {
+		v.refuse("token-file", 0, "keep one of the two", "token and token-file are both set")
+	}
+	if c.Debug && c.IsSet("log-level") && c.LogLevel != "debug" {
+		v.refuse("debug", 0, "keep one of the two", "debug and log-level %s contradict each other", c.LogLevel)
+	}
+	if !c.SecretsEncryption {
+		v.refuse("secrets-encryption", 0, "remove the key", "Secrets are always encrypted at rest, which cannot be switched off")
+	}
+	return v.problems
+}
+
+func (v *checker) networks(own []netip.Addr) {
+	c := v.c
+	nets := []struct {
+		key     string
+		net     netip.Prefix
+		example string
+		min     int // shortest prefix
+		max     int
+	}{
+		{"cluster-cidr", c.ClusterCIDR, "10.42.0.0/16", 8, 24},
+		{"service-cidr", c.ServiceCIDR, "10.43.0.0/16", 12, 27},
+	}
+	for _, n := range nets {
+		if n.net.Bits() < n.min || n.net.Bits() > n.max {
+			v.refuse(n.key, 0, fmt.Sprintf("choose a prefix length from /%d to /%d", n.min, n.max), "%s has an unusable size", n.net)
+			continue
+		}
+		for _, reserved := range []struct{ net, name string }{
+			{"0.0.0.0/8", "this network"}, {"127.0.0.0/8", "loopback"}, {"169.254.0.0/16", "link-local"}, {"224.0.0.0/3", "multicast"},
+		} {
+			if p := netip.MustParsePrefix(reserved.net); p.Overlaps(n.net) {
+				v.refuse(n.key, 0, "choose a private network such as "+n.example, "%s overlaps %s, which is reserved (%s)", n.net, p, reserved.name)
+			}
+		}
+		for _, a := range append(own, c.NodeIP, c.AdvertiseAddress) {
+			if a.Is4() && !a.IsLoopback() && n.net.Contains(a) {
+				v.refuse(n.key, 0, "choose a network that the machine does not use", "%s contains this machine's own address %s", n.net, a)
+				break
+			}
+		}
+	}
+	if v.ok("cluster-cidr", "service-cidr") && c.ClusterCIDR.Overlaps(c.ServiceCIDR) {
+		v.refuse(v.blame("cluster-cidr", "service-cidr"), 0, "choose two networks that do not overlap",
+			"cluster-cidr %s and service-cidr %s overlap", c.ClusterCIDR, c.ServiceCIDR)
+	}
+	first := nthAddr(c.ServiceCIDR, 1)
+	switch {
+	case !v.ok("service-cidr", "cluster-dns"):
+	case !c.ServiceCIDR.Contains(c.ClusterDNS):
+		v.refuse(v.blame("cluster-dns", "service-cidr"), 0, "choose an address such as "+nthAddr(c.ServiceCIDR, 10).String(),
+			"cluster-dns %s is outside service-cidr %s", c.ClusterDNS, c.ServiceCIDR)
+	case c.ClusterDNS == c.ServiceCIDR.Addr() || c.ClusterDNS == first:
+		v.refuse("cluster-dns", 0, "choose an address such as "+nthAddr(c.ServiceCIDR, 10).String(),
+			"cluster-dns %s is taken: the first addresses of service-cidr belong to the network and to the API", c.ClusterDNS)
+	}
+	for _, a := range []struct {
+		key  string
+		addr netip.Addr
+	}{{"node-ip", c.NodeIP}, {"advertise-address", c.AdvertiseAddress}} {
+		if a.addr.IsValid() && (a.addr.IsUnspecified() || a.addr.IsMulticast() || a.addr.IsLoopback() && a.key == "advertise-address") {
+			v.refuse(a.key, 0, "give an address that other machines can reach", "%s is not the address of a machine", a.addr)
+		}
+	}
+}
+
+func (v *checker) ports() {
+	c := v.c
+	if v.ok("https-listen-port", "kubelet-port") && c.HTTPSListenPort == c.KubeletPort {
+		v.refuse(v.blame("kubelet-port", "https-listen-port"), 0, "choose two ports", "https-listen-port and kubelet-port are both %d", c.KubeletPort)
+	}
+	for _, p := range []struct {
+		key  string
+		port int
+	}{{"https-listen-port", c.HTTPSListenPort}, {"kubelet-port", c.KubeletPort}} {
+		if v.ok(p.key, "service-node-port-range") && c.ServiceNodePortRange.Contains(p.port) {
+			v.refuse(v.blame(p.key, "service-node-port-range"), 0, "choose a port outside it, or move the range",
+				"%s %d lies inside service-node-port-range %s", p.key, p.port, c.ServiceNodePortRange)
+		}
+	}
+	if c.ServiceNodePortRange.First < 1024 {
+		v.refuse("service-node-port-range", 0, "begin at 1024 or above", "%s takes ports that system services use", c.ServiceNodePortRange)
+	}
+}
+
+// parts translates the k3s names in disable and refuses what is not a part.
+func (v *checker) parts(known []string) {
+	alias := map[string]string{"coredns": "dns", "local-storage": "storage"}
+	absent := map[string]bool{"traefik": true, "servicelb": true, "runtimes": true}
+	for i, name := range v.c.Disable {
+		if a, ok := alias[name]; ok {
+			name = a
+			v.c.Disable[i] = a
+		}
+		switch {
+		case contains(known, name):
+		case absent[name]:
+			v.refuse("disable", i, "remove it from the list", "%s is not part of Kombi, so there is nothing to disable", name)
+		default:
+			next := "choose from " + strings.Join(known, ", ")
+			if near := Suggest(name, known); near != "" {
+				next = "did you mean " + near + "?"
+			}
+			v.refuse("disable", i, next, "%q is not a part that can be disabled", name)
+		}
+	}
+}
+
+func (v *checker) labels() {
+	seen := map[string]bool{}
+	for i, label := range v.c.NodeLabel {
+		key, _, _ := strings.Cut(label, "=")
+		if seen[key] {
+			v.refuse("node-label", i, "keep one of the two", "the label %s is given twice", key)
+		}
+		seen[key] = true
+		prefix, _, hasPrefix := strings.Cut(key, "/")
+		reserved := hasPrefix && (prefix == "kubernetes.io" || strings.HasSuffix(prefix, ".kubernetes.io") ||
+			prefix == "k8s.io" || strings.HasSuffix(prefix, ".k8s.io"))
+		if reserved && !kubeletapis.IsKubeletLabel(key) {
+			v.refuse("node-label", i, "use a prefix of your own, or kubectl label node "+v.c.NodeName+" "+label,
+				"a node may not give itself the label %s", key)
+		}
+	}
+	seen = map[string]bool{}
+	for i, taint := range v.c.NodeTaint {
+		body, effect, _ := strings.Cut(taint, ":")
+		key, _, _ := strings.Cut(body, "=")
+		if seen[key+":"+effect] {
+			v.refuse("node-taint", i, "keep one of the two", "the taint %s:%s is given twice", key, effect)
+		}
+		seen[key+":"+effect] = true
+	}
+}
+
+func (v *checker) args(check func(component, name, value string) error) {
+	for _, a := range []struct {
+		component string
+		args      []string
+	}{
+		{"kube-apiserver", v.c.KubeAPIServerArg}, {"kube-controller-manager", v.c.KubeControllerManagerArg},
+		{"kube-scheduler", v.c.KubeSchedulerArg}, {"kubelet", v.c.KubeletArg},
+	} {
+		for i, arg := range a.args {
+			name, val, _ := strings.Cut(arg, "=")
+			if check == nil {
+				continue
+			}
+			if err := check(a.component, name, val); err != nil {
+				origins := v.c.Origins(a.component + "-arg")
+				v.problems = append(v.problems, place(err, origins[min(i, len(origins)-1)], a.component+"-arg"))
+			}
+		}
+	}
+}
+
+// maxSocketDir keeps the longest socket below the folder (a plugin's, 40 characters) within the kernel's 107.
+const maxSocketDir = 64
+
+func (v *checker) paths() {
+	c := v.c
+	if c.DataDir == "/" {
+		v.refuse("data-dir", 0, "give a folder of its own, such as "+DefaultDataDir, "the data directory cannot be the root of the file system")
+	}
+	for _, d := range []struct{ key, dir string }{{"data-dir", c.DataDir}, {"run-dir", c.RuntimeDir}} {
+		if dir := d.dir; len(dir) > maxSocketDir {
+			v.refuse(d.key, 0, fmt.Sprintf("choose a path of at most %d characters", maxSocketDir),
+				"%s is %d characters long, and sockets below it would exceed the kernel's limit", dir, len(dir))
+		}
+	}
+	if strings.ContainsAny(c.DataDir, " :,\t\"'\\") {
+		v.refuse("data-dir", 0, "choose a path of letters, digits, '-', '_', '.' and '/'", "%q holds a character that mount options cannot hold", c.DataDir)
+	}
+}

@@ -1,0 +1,78 @@
+package controlplane
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/kombi-k8s/kombi/pkg/pki"
+	cmapp "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+)
+
+// ControllerManagerOptions configure the controller manager.
+type ControllerManagerOptions struct {
+	// Certificates of the cluster.
+	Certificates *pki.Cluster
+	// Kubeconfig is the file with the controller manager's identity.
+	Kubeconfig string
+	// ClusterCIDR is cut into one range of pod addresses for each node.
+	ClusterCIDR netip.Prefix
+	// ServiceCIDR is the range of service addresses.
+	ServiceCIDR netip.Prefix
+	// Args are further name=value settings in upstream's terms.
+	Args []string
+}
+
+// ControllerManager is the component "controller-manager".
+type ControllerManager struct {
+	opts ControllerManagerOptions
+}
+
+// NewControllerManager returns the component.
+func NewControllerManager(opts ControllerManagerOptions) *ControllerManager {
+	return &ControllerManager{opts: opts}
+}
+
+// Name implements component.Component.
+func (m *ControllerManager) Name() string { return "controller-manager" }
+
+// Needs implements component.Component.
+func (m *ControllerManager) Needs() []string { return []string{"apiserver"} }
+
+// Run implements component.Component.
+func (m *ControllerManager) Run(ctx context.Context, ready func()) error {
+	opts, err := options.NewKubeControllerManagerOptions()
+	if err != nil {
+		return err
+	}
+	o := m.opts
+	opts.Generic.ClientConnection.Kubeconfig = o.Kubeconfig
+	// Only one controller manager runs: no election, so a slow disk costs no restart.
+	opts.Generic.LeaderElection.LeaderElect = false
+	// Its metrics are part of the API server's /metrics and its health of ours: no port.
+	opts.SecureServing.BindPort = 0
+	opts.KubeCloudShared.UseServiceAccountCredentials = true
+	opts.KubeCloudShared.AllocateNodeCIDRs = true
+	opts.KubeCloudShared.ClusterCIDR = o.ClusterCIDR.String()
+	opts.NodeIPAMController.ServiceCIDR = o.ServiceCIDR.String()
+	opts.SAController.ServiceAccountKeyFile = o.Certificates.ServiceAccountKey
+	opts.SAController.RootCAFile = o.Certificates.ServerCA.CertFile
+	client, server := o.Certificates.ClientCA, o.Certificates.ServerCA
+	for _, signer := range []struct{ cert, key, certFile, keyFile *string }{
+		{&opts.CSRSigningController.KubeAPIServerClientSignerConfiguration.CertFile, &opts.CSRSigningController.KubeAPIServerClientSignerConfiguration.KeyFile, &client.CertFile, &client.KeyFile},
+		{&opts.CSRSigningController.KubeletClientSignerConfiguration.CertFile, &opts.CSRSigningController.KubeletClientSignerConfiguration.KeyFile, &client.CertFile, &client.KeyFile},
+		{&opts.CSRSigningController.KubeletServingSignerConfiguration.CertFile, &opts.CSRSigningController.KubeletServingSignerConfiguration.KeyFile, &server.CertFile, &server.KeyFile},
+		{&opts.CSRSigningController.LegacyUnknownSignerConfiguration.CertFile, &opts.CSRSigningController.LegacyUnknownSignerConfiguration.KeyFile, &server.CertFile, &server.KeyFile},
+	} {
+		*signer.cert, *signer.key = *signer.certFile, *signer.keyFile
+	}
+	if err := setArgs(controllerManagerFlags(opts), "kube-controller-manager-arg", o.Args); err != nil {
+		return err
+	}
+	config, err := opts.Config(ctx, cmapp.KnownControllers(), cmapp.ControllersDisabledByDefault(), cmapp.ControllerAliases())
+	if err != nil {
+		return err
+	}
+	ready()
+	return cmapp.Run(ctx, config.Complete())
+}

@@ -1,0 +1,54 @@
+package logging
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+)
+
+// Quiet lowers the levels of parts that talk too much. What they call
+// information or a warning is debugging to the people who run Kombi. Their
+// errors are mostly retried and mended by themselves: while Kombi starts, and
+// parts look for others that are not there yet, they are debugging too;
+// afterwards they are warnings.
+type Quiet struct {
+	slog.Handler
+	settled *atomic.Bool
+}
+
+// NewQuiet wraps a handler.
+func NewQuiet(h slog.Handler) Quiet { return Quiet{Handler: h, settled: new(atomic.Bool)} }
+
+// Settle ends the time of starting.
+func (q Quiet) Settle() { q.settled.Store(true) }
+
+func (q Quiet) lowered(l slog.Level) slog.Level {
+	switch {
+	case l < slog.LevelInfo:
+		return l + (slog.LevelDebug - slog.LevelInfo)
+	case l >= slog.LevelError && q.settled.Load():
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}
+
+// Enabled implements slog.Handler.
+func (q Quiet) Enabled(ctx context.Context, l slog.Level) bool {
+	return q.Handler.Enabled(ctx, q.lowered(l))
+}
+
+// Handle implements slog.Handler.
+func (q Quiet) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = q.lowered(r.Level)
+	return q.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (q Quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return Quiet{q.Handler.WithAttrs(attrs), q.settled}
+}
+
+// WithGroup implements slog.Handler.
+func (q Quiet) WithGroup(name string) slog.Handler {
+	return Quiet{q.Handler.WithGroup(name), q.settled}
+}

@@ -1,0 +1,226 @@
+//go:build ignore
+
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// The data plane of a Kombi node.
+//
+//	pod eth0 ── veth ── from_pod ──▶ another pod, the host's stack, or a node device
+//	            veth ◀─ to_pod ───── the host's stack
+//	node device ─────── from_outside ──▶ a pod, or the host's stack
+//	node device ◀────── to_outside ──── pods and the host's stack
+//
+// Sockets are translated when they connect (sock.h), packets otherwise.
+#include "icmp.h"
+#include "masquerade.h"
+#include "refuse.h"
+#include "service.h"
+#include "sock.h"
+
+struct remote {
+	__be32 node;
+};
+
+// remote_find will name the node that owns an address of another node's pods,
+// once there is an overlay. Until then routes decide.
+static __always_inline struct remote *remote_find(__be32 addr)
+{
+	return 0;
+}
+
+// deliver hands the packet to a pod of this node, past the host's stack.
+static __always_inline int deliver(struct __sk_buff *skb, const struct endpoint *ep)
+{
+	__u8 macs[12];
+
+	__builtin_memcpy(macs, ep->mac, 6);
+	__builtin_memcpy(macs + 6, ep->host_mac, 6);
+	if (bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0) < 0)
+		return drop(skb, DROP_REWRITE);
+	return bpf_redirect_peer(ep->ifindex, 0);
+}
+
+// leave sends a pod's packet out through a node device without asking the host's
+// firewall, or lets the stack decide where it does not go to one.
+static __always_inline int leave(struct __sk_buff *skb, struct packet *p)
+{
+	struct bpf_fib_lookup fib = {
+		.family = 2, // AF_INET
+		.l4_protocol = p->t.proto,
+		.ifindex = skb->ifindex,
+		.ipv4_src = p->t.saddr,
+		.ipv4_dst = p->t.daddr,
+	};
+	__u32 out;
+	long err;
+
+	if (p->ttl <= 1)
+		return TC_ACT_UNSPEC; // the stack reports it
+	err = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
+	if (err != BPF_FIB_LKUP_RET_SUCCESS && err != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return TC_ACT_UNSPEC;
+	out = fib.ifindex;
+	if (!bpf_map_lookup_elem(&devices, &out))
+		return TC_ACT_UNSPEC;
+	if (decrement_ttl(skb, p) < 0)
+		return drop(skb, DROP_REWRITE);
+	return bpf_redirect_neigh(out, 0, 0, 0);
+}
+
+SEC("tc")
+int from_pod(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	struct endpoint *ep;
+	int kind = parse(skb, &p);
+	__u32 local;
+	int did = NOT_TRANSLATED;
+
+	if (kind == PACKET_OTHER)
+		return TC_ACT_UNSPEC;
+	ep = bpf_map_lookup_elem(&endpoints, &p.t.saddr);
+	if (!ep || ep->ifindex != skb->ifindex)
+		return drop(skb, DROP_SPOOFED);
+
+	if (kind == PACKET_ICMP_ERROR) {
+		if (restore_quote(skb, &p, ZONE_SERVICE) < 0)
+			return drop(skb, DROP_REWRITE);
+	} else if (kind == PACKET_FLOW) {
+		local = local_kind(p.t.daddr);
+		if (local != LOCAL_SERVICE) {
+			did = service_flow(skb, &p, SCOPE_INSIDE, local == LOCAL_NODE);
+			if (did == DROPPED)
+				return TC_ACT_SHOT;
+			if (did == NOT_TRANSLATED && prefix_kind(p.t.daddr) == PREFIX_SERVICES)
+				did = REFUSE;
+			if (did == REFUSE)
+				return refuse(skb, &p);
+			if (did == NOT_TRANSLATED)
+				forget_reused(&p);
+		}
+	}
+
+	ep = bpf_map_lookup_elem(&endpoints, &p.t.daddr);
+	if (ep)
+		return deliver(skb, ep);
+	if (local_kind(p.t.daddr))
+		return TC_ACT_UNSPEC;
+	if (remote_find(p.t.daddr))
+		return TC_ACT_UNSPEC;
+	return leave(skb, &p);
+}
+
+SEC("tc")
+int to_pod(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	int kind = parse(skb, &p);
+
+	// Answers of host backends, on their way to a pod that asked a service.
+	if (kind == PACKET_FLOW) {
+		if (known_service_flow(skb, &p) == DROPPED)
+			return TC_ACT_SHOT;
+	} else if (kind == PACKET_ICMP_ERROR) {
+		if (restore_quote(skb, &p, ZONE_SERVICE) < 0)
+			return drop(skb, DROP_REWRITE);
+	}
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int from_outside(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	struct endpoint *ep;
+	int kind = parse(skb, &p);
+	__u32 local;
+	int did = NOT_TRANSLATED;
+
+	if (kind == PACKET_OTHER)
+		return TC_ACT_UNSPEC;
+	local = local_kind(p.t.daddr);
+	if (local == LOCAL_SERVICE)
+		return drop(skb, DROP_NODE_LOCAL);
+
+	if (kind == PACKET_ICMP_ERROR) {
+		int one = restore_quote(skb, &p, ZONE_MASQ);
+		int two = one < 0 ? one : restore_quote(skb, &p, ZONE_SERVICE);
+
+		if (one < 0 || two < 0)
+			return drop(skb, DROP_REWRITE);
+		if (one || two)
+			did = TRANSLATED;
+	} else if (kind == PACKET_FLOW) {
+		int back = unmasquerade(skb, &p);
+
+		if (back == DROPPED)
+			return TC_ACT_SHOT;
+		if (back == TRANSLATED) {
+			local = local_kind(p.t.daddr);
+			did = known_service_flow(skb, &p);
+			if (did == NOT_TRANSLATED)
+				did = TRANSLATED;
+		} else {
+			did = service_flow(skb, &p, SCOPE_OUTSIDE, local == LOCAL_NODE);
+		}
+		if (did == DROPPED)
+			return TC_ACT_SHOT;
+		if (did == REFUSE)
+			return refuse(skb, &p);
+	}
+
+	ep = bpf_map_lookup_elem(&endpoints, &p.t.daddr);
+	if (!ep)
+		return TC_ACT_UNSPEC;
+	if (did == NOT_TRANSLATED && kind == PACKET_FLOW)
+		remember_direct(&p);
+	if (p.ttl <= 1)
+		return TC_ACT_UNSPEC;
+	if (decrement_ttl(skb, &p) < 0)
+		return drop(skb, DROP_REWRITE);
+	return deliver(skb, ep);
+}
+
+SEC("tc")
+int to_outside(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	struct device *dev;
+	__u32 ifindex = skb->ifindex;
+	int kind = parse(skb, &p);
+	bool owner;
+
+	if (kind == PACKET_OTHER)
+		return TC_ACT_UNSPEC;
+	dev = bpf_map_lookup_elem(&devices, &ifindex);
+	if (!dev || !dev->masquerade)
+		return TC_ACT_UNSPEC;
+
+	if (kind == PACKET_FLOW && !bpf_map_lookup_elem(&endpoints, &p.t.saddr)) {
+		int did;
+
+		// Answers of host backends to clients outside.
+		did = known_service_flow(skb, &p);
+		if (did == DROPPED)
+			return TC_ACT_SHOT;
+		if (did == TRANSLATED || p.t.saddr != dev->masquerade)
+			return TC_ACT_UNSPEC;
+		owner = true;
+	} else {
+		if (!bpf_map_lookup_elem(&endpoints, &p.t.saddr))
+			return TC_ACT_UNSPEC;
+		owner = false;
+	}
+	if (!owner && prefix_kind(p.t.daddr) == PREFIX_PODS)
+		return TC_ACT_UNSPEC;
+	if (kind == PACKET_FLOW)
+		return masquerade(skb, &p, dev->masquerade, owner) == DROPPED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+
+	// Nothing tells the answers apart, so only what needs none may pass.
+	if (kind == PACKET_ICMP_ERROR) {
+		int did = restore_quote(skb, &p, ZONE_MASQ);
+
+		return did < 0 ? drop(skb, DROP_REWRITE) : TC_ACT_UNSPEC;
+	}
+	return p.later_part ? drop(skb, DROP_FRAGMENT) : drop(skb, DROP_NO_PORT);
+}
+
+char kombi_license[] SEC("license") = "Dual BSD/GPL";

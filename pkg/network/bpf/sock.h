@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Sockets are translated once, when they connect or send, so that their packets
+// need no translation at all.
+//
+// In pods only TCP is: a connected UDP socket would keep a backend that is gone,
+// while its packets can be given another one (service.h).
+#pragma once
+
+#include "service.h"
+
+#define ALLOW 1
+#define DENY 0
+#define ECONNREFUSED 111
+#define TO_SERVICE 0
+#define TO_BACKEND 1
+
+static __always_inline bool in_host(struct bpf_sock_addr *ctx)
+{
+	__u64 host = host_netns_cookie;
+
+	if (!host)
+		host = bpf_get_netns_cookie(0);
+	return bpf_get_netns_cookie(ctx) == host;
+}
+
+static __always_inline int refuse_socket(void)
+{
+	count_drop(DROP_REFUSED, 0);
+	if (have_set_retval)
+		bpf_set_retval(-ECONNREFUSED);
+	return DENY;
+}
+
+// translate gives the socket a backend instead of the service address.
+static __always_inline int translate(struct bpf_sock_addr *ctx, bool connecting)
+{
+	struct socket_key key = {.cookie = bpf_get_socket_cookie(ctx)};
+	struct socket_peer peer = {}, *known;
+	struct backend b = {};
+	struct service *s;
+	__be32 addr = ctx->user_ip4;
+	__be16 port = ctx->user_port;
+	__u8 proto = ctx->protocol;
+	bool host = in_host(ctx);
+	__u32 local;
+	bool node;
+
+	if (proto != IPPROTO_TCP && proto != IPPROTO_UDP)
+		return ALLOW;
+	if (proto == IPPROTO_UDP && !host)
+		return ALLOW;
+	local = local_kind(addr);
+	if (local == LOCAL_SERVICE)
+		return ALLOW;
+	node = local == LOCAL_NODE || (host && ((addr & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000)));
+	s = service_find(addr, port, proto, SCOPE_INSIDE, node);
+	if (!s) {
+		if (prefix_kind(addr) != PREFIX_SERVICES)
+			return ALLOW;
+		// From pods the packets are answered with a reset.
+		return have_set_retval || host ? refuse_socket() : ALLOW;
+	}
+
+	key.addr = addr;
+	key.port = port;
+	key.dir = TO_BACKEND;
+	if (!connecting) {
+		// An unconnected socket stays with the backend of its last message.
+		known = bpf_map_lookup_elem(&sockets, &key);
+		if (known && is_member(s->id, known->addr, known->port)) {
+			ctx->user_ip4 = known->addr;
+			ctx->user_port = known->port;
+			return ALLOW;
+		}
+	}
+	if (service_pick(s, bpf_get_netns_cookie(ctx) | 1ULL << 63, &b) < 0)
+		return have_set_retval || host ? refuse_socket() : ALLOW;
+
+	if (!connecting) {
+		peer.addr = b.addr;
+		peer.port = b.port;
+		peer.service = s->id;
+		bpf_map_update_elem(&sockets, &key, &peer, BPF_ANY);
+	}
+	key.addr = b.addr;
+	key.port = b.port;
+	key.dir = TO_SERVICE;
+	peer.addr = addr;
+	peer.port = port;
+	peer.service = s->id;
+	bpf_map_update_elem(&sockets, &key, &peer, BPF_ANY);
+	ctx->user_ip4 = b.addr;
+	ctx->user_port = b.port;
+	return ALLOW;
+}
+
+// restore shows the program the address it asked for.
+static __always_inline int restore(struct bpf_sock_addr *ctx)
+{
+	struct socket_key key = {
+		.cookie = bpf_get_socket_cookie(ctx),
+		.addr = ctx->user_ip4,
+		.port = ctx->user_port,
+		.dir = TO_SERVICE,
+	};
+	struct socket_peer *peer = bpf_map_lookup_elem(&sockets, &key);
+
+	if (peer) {
+		ctx->user_ip4 = peer->addr;
+		ctx->user_port = peer->port;
+	}
+	return ALLOW;
+}
+
+SEC("cgroup/connect4")
+int connect4(struct bpf_sock_addr *ctx)
+{
+	return translate(ctx, true);
+}
+
+SEC("cgroup/sendmsg4")
+int sendmsg4(struct bpf_sock_addr *ctx)
+{
+	return translate(ctx, false);
+}
+
+SEC("cgroup/recvmsg4")
+int recvmsg4(struct bpf_sock_addr *ctx)
+{
+	return restore(ctx);
+}
+
+SEC("cgroup/getpeername4")
+int getpeername4(struct bpf_sock_addr *ctx)
+{
+	return restore(ctx);
+}

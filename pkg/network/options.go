@@ -1,0 +1,58 @@
+package network
+
+import (
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+)
+
+// Options configure the data plane of one node.
+type Options struct {
+	// Log receives one line for each change that a person would care about.
+	Log *slog.Logger
+	// NodeName is the name of this node's Node object.
+	NodeName string
+	// NodeIP is the address by which other nodes and the API know this node.
+	NodeIP netip.Addr
+	// ClusterCIDRs are the prefixes of all pods of the cluster. Traffic to them is never masqueraded.
+	ClusterCIDRs []netip.Prefix
+	// ServiceCIDRs are the prefixes of all service addresses. Traffic to an address
+	// in them that no Service owns is refused instead of leaving the node.
+	ServiceCIDRs []netip.Prefix
+	// StateDir keeps one file per attached pod; normally <data-dir>/network.
+	StateDir string
+	// SocketPath is the unix socket on which kombi-cni reaches this node.
+	SocketPath string
+	// CNIConfDir is the directory in which 10-kombi.conflist is written.
+	CNIConfDir string
+	// PinDir is a directory on a bpf file system in which maps and links are
+	// pinned, so that traffic flows while Kombi restarts. It must be this node's own.
+	PinDir string
+	// CgroupPath is the cgroup2 directory to which the socket hooks attach. Empty means none:
+	// pods are then served packet by packet, and the host itself does not reach service addresses.
+	CgroupPath string
+	// NodeLocalAddrs are service addresses that this host answers itself, such as
+	// the cluster's DNS address. They are put on the loopback device and never translated.
+	NodeLocalAddrs []netip.Addr
+	// NodePortRange is the range from which the API allocates node ports; only informative
+	// ports outside of it work too. The zero value means 30000-32767.
+	NodePortRange PortRange
+	// MTU of pod devices in bytes; 0 derives it from the device of the default route.
+	MTU int
+	// Devices are the devices at which traffic enters and leaves the node. Empty means
+	// all that own a default route or NodeIP, followed as they change.
+	Devices []string
+	// Kube is the client configuration of the network's own identity.
+	Kube *rest.Config
+}
+
+// PortRange is an inclusive range of ports.
+type PortRange struct{ From, To uint16 }
+
+// podsDir holds one record for each attached pod.
+func (o Options) podsDir() string { return filepath.Join(o.StateDir, "pods") }
+
+// confFile is the CNI configuration that makes kubelet report the network as ready.
+func (o Options) confFile() string { return filepath.Join(o.CNIConfDir, "10-kombi.conflist") }

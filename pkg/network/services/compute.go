@@ -1,0 +1,179 @@
+package services
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// compute returns the frontends of one Service.
+//
+// Rules, as in the Service documentation of Kubernetes: ready endpoints serve; if
+// there is none, those that are serving while they terminate. A traffic policy of Local keeps
+// only the endpoints of this node, for clients outside; clients on the node itself
+// always reach the whole service through its external addresses.
+func compute(cfg Config, s *corev1.Service, sl map[string]*discoveryv1.EndpointSlice) map[Frontend]Entry {
+	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == corev1.ClusterIPNone {
+		return nil
+	}
+	out := map[Frontend]Entry{}
+	var affinity time.Duration
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		affinity = time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
+		if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			affinity = time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
+		}
+	}
+	insideLocal := s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	outsideLocal := s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+
+	clusterIPs := addrs(cfg, s.Spec.ClusterIPs)
+	if len(clusterIPs) == 0 {
+		clusterIPs = addrs(cfg, []string{s.Spec.ClusterIP})
+	}
+	external := addrs(cfg, s.Spec.ExternalIPs)
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		if in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP {
+			external = append(external, addrs(cfg, []string{in.IP})...)
+		}
+	}
+
+	for _, port := range s.Spec.Ports {
+		proto, ok := protocol(port.Protocol)
+		if !ok {
+			continue
+		}
+		for _, fam := range families(clusterIPs) {
+			all := pick(cfg, sl, port, fam, false)
+			local := pick(cfg, sl, port, fam, true)
+			inside := Entry{Backends: all, Affinity: affinity}
+			if insideLocal {
+				inside = Entry{Backends: local, Affinity: affinity, DropIfEmpty: len(all) > 0}
+			}
+			outside := Entry{Backends: all, Affinity: affinity}
+			if outsideLocal {
+				outside = Entry{Backends: local, Affinity: affinity, DropIfEmpty: len(all) > 0}
+			}
+			whole := Entry{Backends: all, Affinity: affinity}
+
+			for _, a := range clusterIPs {
+				if a.Is4() == fam.Is4() {
+					out[Frontend{a, uint16(port.Port), proto, Inside}] = inside
+				}
+			}
+			for _, a := range external {
+				if a.Is4() == fam.Is4() {
+					out[Frontend{a, uint16(port.Port), proto, Inside}] = whole
+					out[Frontend{a, uint16(port.Port), proto, Outside}] = outside
+				}
+			}
+			if port.NodePort != 0 {
+				out[Frontend{fam, uint16(port.NodePort), proto, Inside}] = whole
+				out[Frontend{fam, uint16(port.NodePort), proto, Outside}] = outside
+			}
+		}
+	}
+	return out
+}
+
+// pick returns the endpoints that may serve port now, for the family of fam.
+func pick(cfg Config, sl map[string]*discoveryv1.EndpointSlice, port corev1.ServicePort, fam netip.Addr, localOnly bool) []netip.AddrPort {
+	want := discoveryv1.AddressTypeIPv4
+	if fam.Is6() {
+		want = discoveryv1.AddressTypeIPv6
+	}
+	var ready, terminating []netip.AddrPort
+	for _, s := range sl {
+		if s.AddressType != want {
+			continue
+		}
+		for _, p := range s.Ports {
+			if p.Port == nil || value(p.Name) != port.Name || (p.Protocol != nil && *p.Protocol != protocolOrTCP(port.Protocol)) {
+				continue
+			}
+			for _, ep := range s.Endpoints {
+				if localOnly && value(ep.NodeName) != cfg.NodeName {
+					continue
+				}
+				isReady := ep.Conditions.Ready == nil || *ep.Conditions.Ready
+				serving := isReady
+				if ep.Conditions.Serving != nil {
+					serving = *ep.Conditions.Serving
+				}
+				isTerminating := ep.Conditions.Terminating != nil && *ep.Conditions.Terminating
+				for _, a := range ep.Addresses {
+					addr, err := netip.ParseAddr(a)
+					if err != nil {
+						continue
+					}
+					to := netip.AddrPortFrom(addr.Unmap(), uint16(*p.Port))
+					switch {
+					case isReady:
+						ready = append(ready, to)
+					case serving && isTerminating:
+						terminating = append(terminating, to)
+					}
+				}
+			}
+		}
+	}
+	if len(ready) == 0 {
+		ready = terminating
+	}
+	slices.SortFunc(ready, netip.AddrPort.Compare)
+	return slices.Compact(ready)
+}
+
+// families returns the unspecified address of each family that occurs.
+func families(in []netip.Addr) (out []netip.Addr) {
+	for _, a := range in {
+		u := netip.IPv4Unspecified()
+		if a.Is6() {
+			u = netip.IPv6Unspecified()
+		}
+		if !slices.Contains(out, u) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+func addrs(cfg Config, in []string) (out []netip.Addr) {
+	for _, s := range in {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			continue
+		}
+		if a = a.Unmap(); !slices.Contains(cfg.Untouched, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func protocol(p corev1.Protocol) (Protocol, bool) {
+	switch protocolOrTCP(p) {
+	case corev1.ProtocolTCP:
+		return TCP, true
+	case corev1.ProtocolUDP:
+		return UDP, true
+	}
+	return 0, false
+}
+
+func protocolOrTCP(p corev1.Protocol) corev1.Protocol {
+	if p == "" {
+		return corev1.ProtocolTCP
+	}
+	return p
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,157 @@
+package network
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/kombi-k8s/kombi/pkg/network/ipam"
+)
+
+// gateway is the next hop of every pod. It exists only as a permanent neighbour
+// entry in the pod, so all nodes and pods may use the same.
+var gateway = netip.AddrFrom4([4]byte{169, 254, 1, 1})
+
+// devicePrefix starts the names of the host's sides of all pairs.
+const devicePrefix = "kmb"
+
+// deviceNames derives the host device's name and both hardware addresses from the
+// attachment, so that a repeated ADD makes the same pair.
+func deviceNames(key string) (device string, mac, hostMAC net.HardwareAddr) {
+	sum := sha256.Sum256([]byte(key))
+	device = devicePrefix + hex.EncodeToString(sum[:6])[:11]
+	local := func(b []byte) net.HardwareAddr {
+		m := append(net.HardwareAddr(nil), b...)
+		m[0] = m[0]&0xfe | 0x02 // unicast, locally administered
+		return m
+	}
+	return device, local(sum[6:12]), local(sum[12:18])
+}
+
+// alias marks the devices of this node; another Kombi on the machine has another state directory.
+func (o Options) alias() string { return "kombi " + o.StateDir }
+
+// createPair makes the pair and configures the pod's side. The host's side stays down.
+func createPair(rec *ipam.Record, alias string) (host netlink.Link, err error) {
+	ns, err := netns.GetFromPath(rec.Netns)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the pod's network namespace %s: %w", rec.Netns, err)
+	}
+	defer ns.Close()
+	mac, err1 := net.ParseMAC(rec.MAC)
+	hostMAC, err2 := net.ParseMAC(rec.HostMAC)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = rec.HostDevice, rec.MTU, hostMAC
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerHardwareAddr, veth.PeerMTU = rec.IfName, mac, uint32(rec.MTU)
+	veth.PeerNamespace = netlink.NsFd(int(ns))
+	if err := netlink.LinkAdd(veth); err != nil {
+		return nil, fmt.Errorf("cannot create the device pair %s: %w", rec.HostDevice, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = netlink.LinkDel(veth)
+		}
+	}()
+	host, err = netlink.LinkByName(rec.HostDevice)
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the device %s just made: %w", rec.HostDevice, err)
+	}
+	if err := netlink.LinkSetAlias(host, alias); err != nil {
+		return nil, fmt.Errorf("cannot mark the device %s: %w", rec.HostDevice, err)
+	}
+	return host, configurePod(ns, rec, hostMAC)
+}
+
+// configurePod gives the pod its address, and a default route whose next hop is the host's side.
+func configurePod(ns netns.NsHandle, rec *ipam.Record, hostMAC net.HardwareAddr) error {
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("cannot enter the pod's network namespace: %w", err)
+	}
+	defer h.Close()
+	if lo, err := h.LinkByName("lo"); err == nil {
+		if err := h.LinkSetUp(lo); err != nil {
+			return fmt.Errorf("cannot bring up the pod's loopback device: %w", err)
+		}
+	}
+	eth, err := h.LinkByName(rec.IfName)
+	if err != nil {
+		return fmt.Errorf("cannot find the pod's device %s: %w", rec.IfName, err)
+	}
+	index := eth.Attrs().Index
+	if err := h.AddrAdd(eth, &netlink.Addr{IPNet: hostNet(rec.Addr)}); err != nil {
+		return fmt.Errorf("cannot give the pod its address %s: %w", rec.Addr, err)
+	}
+	if err := h.LinkSetUp(eth); err != nil {
+		return fmt.Errorf("cannot bring up the pod's device: %w", err)
+	}
+	gw := gateway.AsSlice()
+	steps := []error{
+		h.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gw, HardwareAddr: hostMAC}),
+		h.RouteReplace(&netlink.Route{LinkIndex: index, Dst: hostNet(gateway), Scope: netlink.SCOPE_LINK}),
+		h.RouteReplace(&netlink.Route{LinkIndex: index, Gw: gw, Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}),
+	}
+	if err := errors.Join(steps...); err != nil {
+		return fmt.Errorf("cannot set the pod's routes: %w", err)
+	}
+	return nil
+}
+
+// connectPair makes the host's side usable: settings, neighbour and route. It may be repeated.
+func connectPair(host netlink.Link, rec *ipam.Record, nodeIP netip.Addr) error {
+	mac, err := net.ParseMAC(rec.MAC)
+	if err != nil {
+		return err
+	}
+	if err := deviceSysctls(rec.HostDevice); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(host); err != nil {
+		return fmt.Errorf("cannot bring up %s: %w", rec.HostDevice, err)
+	}
+	index := host.Attrs().Index
+	if err := netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: index, State: netlink.NUD_PERMANENT, IP: rec.Addr.AsSlice(), HardwareAddr: mac,
+	}); err != nil {
+		return fmt.Errorf("cannot add the neighbour %s: %w", rec.Addr, err)
+	}
+	route := &netlink.Route{LinkIndex: index, Dst: hostNet(rec.Addr), Scope: netlink.SCOPE_LINK, Src: nodeIP.AsSlice()}
+	err = netlink.RouteReplace(route)
+	if errors.Is(err, unix.EINVAL) && route.Src != nil {
+		route.Src = nil // the node's address is not on this machine (yet)
+		err = netlink.RouteReplace(route)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot add the route to %s: %w", rec.Addr, err)
+	}
+	return nil
+}
+
+// deletePair removes a pair by its host's side; one that is not there is fine.
+func deletePair(device string) error {
+	dev, err := netlink.LinkByName(device)
+	if err == nil {
+		err = netlink.LinkDel(dev)
+	}
+	var missing netlink.LinkNotFoundError
+	if err == nil || errors.As(err, &missing) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return fmt.Errorf("cannot remove the device %s: %w", device, err)
+}
+
+func hostNet(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+}

@@ -1,0 +1,208 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/kubernetes/cmd/kubelet/app"
+	"k8s.io/kubernetes/cmd/kubelet/app/options"
+	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// KubeletOptions configure the kubelet.
+type KubeletOptions struct {
+	// Log receives state changes.
+	Log *slog.Logger
+	// NodeName is the name of the Node object.
+	NodeName string
+	// NodeIP is the address of the node; invalid means the kubelet finds it.
+	NodeIP netip.Addr
+	// Kubeconfig is the file with the node's identity, Client the same for our
+	// own look at the Node object.
+	Kubeconfig string
+	Client     *rest.Config
+	// ClientCAFile verifies who calls the kubelet; CertFile and KeyFile are what it shows.
+	ClientCAFile, CertFile, KeyFile string
+	// Root holds the volumes of pods, StaticPods manifests of static pods, PodLogs logs.
+	Root, StaticPods, PodLogs string
+	// ContainerdSocket is the container runtime.
+	ContainerdSocket string
+	// CgroupRoot is the existing cgroup below which pods are put, such as /kombi.
+	CgroupRoot string
+	// ClusterDNS and ClusterDomain go into the resolver configuration of pods.
+	ClusterDNS    netip.Addr
+	ClusterDomain string
+	// ResolvConf is the resolver configuration that pods inherit.
+	ResolvConf string
+	// Port of the kubelet's API, with authentication and authorization.
+	Port int
+	// MaxPods on this node.
+	MaxPods int
+	// Labels and Taints of a new Node object.
+	Labels map[string]string
+	Taints []corev1.Taint
+	// Args are further name=value settings in upstream's terms.
+	Args []string
+}
+
+// Kubelet is the component "kubelet". It is ready when the Node is.
+type Kubelet struct {
+	opts KubeletOptions
+}
+
+// NewKubelet returns the component.
+func NewKubelet(opts KubeletOptions) *Kubelet { return &Kubelet{opts: opts} }
+
+// Name implements component.Component.
+func (k *Kubelet) Name() string { return "kubelet" }
+
+// Needs implements component.Component.
+func (k *Kubelet) Needs() []string { return []string{"containerd", "apiserver"} }
+
+// Run implements component.Component.
+func (k *Kubelet) Run(ctx context.Context, ready func()) error {
+	for _, dir := range []string{k.opts.Root, k.opts.StaticPods} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return err
+		}
+	}
+	server, err := k.server()
+	if err != nil {
+		return err
+	}
+	gate := utilfeature.DefaultFeatureGate
+	deps, err := app.UnsecuredDependencies(ctx, server, gate)
+	if err != nil {
+		return err
+	}
+	go func() {
+		if err := waitNodeReady(ctx, k.opts.Client, k.opts.NodeName); err == nil {
+			ready()
+		} else if ctx.Err() == nil {
+			k.opts.Log.Error("the node's readiness cannot be watched", "error", err)
+		}
+	}()
+	return app.Run(ctx, server, deps, gate)
+}
+
+// server translates our options into upstream's.
+func (k *Kubelet) server() (*options.KubeletServer, error) {
+	o := k.opts
+	server, err := options.NewKubeletServer()
+	if err != nil {
+		return nil, err
+	}
+	server.KubeConfig = o.Kubeconfig
+	server.HostnameOverride = o.NodeName
+	if o.NodeIP.IsValid() {
+		server.NodeIP = o.NodeIP.String()
+	}
+	server.RootDirectory = o.Root
+	server.CertDirectory = filepath.Join(o.Root, "pki")
+	server.NodeLabels = o.Labels
+
+	c := &server.KubeletConfiguration
+	c.Address = "0.0.0.0"
+	c.Port = int32(o.Port)
+	c.ReadOnlyPort = 0
+	c.HealthzPort = 0
+	c.TLSCertFile, c.TLSPrivateKeyFile = o.CertFile, o.KeyFile
+	c.TLSMinVersion = "VersionTLS12"
+	c.Authentication.Anonymous.Enabled = false
+	c.Authentication.Webhook.Enabled = true
+	c.Authentication.X509.ClientCAFile = o.ClientCAFile
+	c.Authorization.Mode = kubeletconfig.KubeletAuthorizationModeWebhook
+	c.RotateCertificates = false
+	c.ContainerRuntimeEndpoint = "unix://" + o.ContainerdSocket
+	c.StaticPodPath = o.StaticPods
+	c.PodLogsDir = o.PodLogs
+	c.VolumePluginDir = filepath.Join(o.Root, "volume-plugins")
+	c.ClusterDomain = o.ClusterDomain
+	c.ClusterDNS = []string{o.ClusterDNS.String()}
+	c.ResolverConfig = o.ResolvConf
+	c.MaxPods = int32(o.MaxPods)
+	for _, t := range o.Taints {
+		c.RegisterWithTaints = append(c.RegisterWithTaints, t)
+	}
+	c.CgroupDriver = "cgroupfs"
+	c.CgroupRoot = o.CgroupRoot
+	c.FailCgroupV1 = false
+	c.FailSwapOn = false
+	c.MemorySwap.SwapBehavior = "NoSwap"
+	c.SerializeImagePulls = false
+	maxPulls := int32(3)
+	c.MaxParallelImagePulls = &maxPulls
+	seccomp := true
+	c.SeccompDefault = seccomp
+	c.EventRecordQPS = 50
+	// The Node object is written when something changed; the lease is the heartbeat.
+	c.NodeStatusReportFrequency = metav1.Duration{Duration: 5 * time.Minute}
+	c.ImageMaximumGCAge = metav1.Duration{}
+	// The logging of this process is set up once, by us.
+	c.Logging.Format = logsapi.DefaultLogFormat
+	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
+
+	if err := setKubeletArgs(server, o.Args); err != nil {
+		return nil, err
+	}
+	return server, nil
+}
+
+// waitNodeReady returns nil as soon as the Node says that it is Ready.
+func waitNodeReady(ctx context.Context, config *rest.Config, name string) error {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	for {
+		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			for _, c := range node.Status.Conditions {
+				if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && !strings.Contains(c.Reason, "Unknown") {
+					return nil
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// CheckKubeletArgs says whether name=value pairs are settings of the kubelet.
+func CheckKubeletArgs(args []string) error {
+	server, err := options.NewKubeletServer()
+	if err != nil {
+		return err
+	}
+	return setKubeletArgs(server, args)
+}
+
+func setKubeletArgs(server *options.KubeletServer, args []string) error {
+	flags := kubeletFlags(server)
+	for _, arg := range args {
+		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if flags.Lookup(name) == nil {
+			return fmt.Errorf("kubelet-arg: there is no setting %q: see the reference of the kubelet for its names", name)
+		}
+		if err := flags.Set(name, value); err != nil {
+			return fmt.Errorf("kubelet-arg: %s: %w", name, err)
+		}
+	}
+	return nil
+}
