@@ -44,7 +44,11 @@ func build(c *config.Config, log *slog.Logger, started time.Time) (*component.Gr
 	if err := kubeconfig.WriteEmbedding(w.paths.Kubeconfig, c.WriteKubeconfigMode, admin); err != nil {
 		return nil, err
 	}
-	control, err := w.controlPlane(admin)
+	addons, apis, err := w.addons(admin)
+	if err != nil {
+		return nil, err
+	}
+	control, err := w.controlPlane(admin, apis)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +60,7 @@ func build(c *config.Config, log *slog.Logger, started time.Time) (*component.Gr
 		Socket: w.paths.ControlSocket, Version: version.String(), Started: started, NodeName: c.NodeName, Kube: admin,
 	})
 	components := append([]component.Component{w.certs, report}, control...)
-	components = append(components, machine...)
+	components = append(append(components, machine...), addons...)
 	graph, err := component.NewGraph(log, components...)
 	if err != nil {
 		return nil, err
@@ -124,7 +128,7 @@ func (w *wiring) credential(user string, groups ...string) (string, *rest.Config
 	return path, config, kubeconfig.WriteReferring(path, config)
 }
 
-func (w *wiring) controlPlane(admin *rest.Config) ([]component.Component, error) {
+func (w *wiring) controlPlane(admin *rest.Config, apis []controlplane.InProcessAPI) ([]component.Component, error) {
 	c := w.config
 	store := datastore.NewSQLite(datastore.Options{
 		Log: w.log, File: w.paths.DB, SnapshotDir: w.paths.Snapshots, Socket: filepath.Join(w.paths.RunDir, "kine.sock"),
@@ -165,6 +169,7 @@ func (w *wiring) controlPlane(admin *rest.Config) ([]component.Component, error)
 			BindAddress: c.BindAddress, Port: c.HTTPSListenPort, AdvertiseAddress: advertise, ServiceCIDR: c.ServiceCIDR,
 			NodePortFirst: c.ServiceNodePortRange.First, NodePortLast: c.ServiceNodePortRange.Last, ClusterDomain: c.ClusterDomain,
 			AuthenticationConfig: anonymous, AuditLog: c.AuditLog, AuditPolicy: policy, Profiling: c.EnablePprof, Args: c.KubeAPIServerArg,
+			InProcess: apis,
 		}),
 		controlplane.NewControllerManager(controlplane.ControllerManagerOptions{
 			Certificates: w.certs, Kubeconfig: managerConfig, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR,

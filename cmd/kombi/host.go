@@ -35,16 +35,26 @@ func primaryAddress() (netip.Addr, error) {
 	return netip.Addr{}, errors.New("this machine has neither a default route nor an address of its own: bring a network interface up, or name an address with --node-ip")
 }
 
-// ownAddresses are all addresses of this machine's interfaces.
+// ownAddresses are the addresses of this machine's interfaces, without those of
+// the loopback device: an earlier run put the address of the DNS service there.
 func ownAddresses() []netip.Addr {
-	found, err := net.InterfaceAddrs()
+	interfaces, err := net.Interfaces()
 	if err != nil {
 		return nil
 	}
 	var out []netip.Addr
-	for _, a := range found {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			out = append(out, p.Addr().Unmap())
+	for _, i := range interfaces {
+		if i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		found, err := i.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range found {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				out = append(out, p.Addr().Unmap())
+			}
 		}
 	}
 	return out

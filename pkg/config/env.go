@@ -27,6 +27,9 @@ func envAssignments(environ []string, s schema) ([]assignment, Problems) {
 		origin := Origin{Kind: FromEnv, Name: name}
 		k := known[name]
 		if k == nil {
+			if internal(name) {
+				continue
+			}
 			if near := Suggest(strings.TrimPrefix(name, EnvPrefix), names); near != "" {
 				problems = append(problems, &Problem{Origin: origin, Cause: "there is no such key", Next: "did you mean " + EnvPrefix + near + "?"})
 			}
@@ -39,6 +42,15 @@ func envAssignments(environ []string, s schema) ([]assignment, Problems) {
 		out = append(out, a)
 	}
 	return out, problems
+}
+
+// internal are variables that Kombi's own programs hand to each other.
+func internal(name string) bool {
+	switch name {
+	case "KOMBI_BIN", "KOMBI_BIN_DIR", "KOMBI_LAUNCHER":
+		return true
+	}
+	return strings.HasPrefix(name, "KOMBI_SUPERVISE_")
 }
 
 // split cuts one text into the elements of a list: at commas, or at line ends where elements may hold commas.

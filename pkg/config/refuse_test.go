@@ -60,7 +60,7 @@ func TestRefused(t *testing.T) {
 		{"world-writable mode", fixture{flags: []string{"--write-kubeconfig-mode=666"}}, []string{`flag --write-kubeconfig-mode: with mode "666" everybody can change the file; give three octal digits such as 0600 or 0640`}},
 		{"short token", fixture{flags: []string{"--token=secret"}}, []string{"flag --token: the token has only 6 characters, so it can be guessed; use 16 or more"}},
 		{"token with a space", fixture{flags: []string{"--token=0123456789 abcdef"}}, []string{"flag --token: the token holds the character ' '; use 16 or more"}},
-		{"token twice", fixture{flags: []string{"--token=0123456789abcdef", "--token-file=/x"}}, []string{"flag --token-file: token and token-file are both set; keep one of the two"}},
+		{"token twice", fixture{flags: []string{"--token=0123456789abcdef", "--token-file=/proc/self/comm"}}, []string{"flag --token-file: token and token-file are both set; keep one of the two"}},
 		{"not a network", fixture{flags: []string{"--cluster-cidr=10.42.0.0"}}, []string{`flag --cluster-cidr: "10.42.0.0" is not a network in CIDR form; give an IPv4 network such as 10.42.0.0/16`}},
 		{"host bits", fixture{flags: []string{"--cluster-cidr=10.42.0.1/16"}}, []string{"flag --cluster-cidr: 10.42.0.1/16 is an address inside a network, not a network; write 10.42.0.0/16"}},
 		{"IPv6", fixture{flags: []string{"--cluster-cidr=fd00::/56"}}, []string{"flag --cluster-cidr: fd00::/56 is an IPv6 network; IPv6 and dual-stack arrive with a later release, so give one IPv4 network"}},
@@ -140,8 +140,34 @@ func TestUnreadableFile(t *testing.T) {
 	}
 }
 
+func TestTokenFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/good", " 0123456789abcdef\n")
+	write(t, dir+"/empty", "\n")
+	write(t, dir+"/short", "abc\n")
+	for _, tc := range []struct{ file, want string }{
+		{"good", ""},
+		{"none", "the file cannot be read: no such file or directory; correct the path, or write the token into it"},
+		{"empty", "the file " + dir + "/empty is empty; write the token into it, or remove the key to have one made"},
+		{"short", "the token has only 3 characters, so it can be guessed; use 16 or more letters, digits, '.', '_', ':' and '-', for example from: openssl rand -hex 32"},
+	} {
+		f := fixture{flags: []string{"--token-file=" + dir + "/" + tc.file}}
+		c, err := f.load(t, LoadOptions{})
+		got := ""
+		if err != nil {
+			got = strings.TrimPrefix(err.Error(), "flag --token-file: ")
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q", tc.file, got)
+		}
+		if secret, err := c.ReadToken(); tc.want == "" && (secret != "0123456789abcdef" || err != nil) {
+			t.Errorf("ReadToken: %q, %v", secret, err)
+		}
+	}
+}
+
 func TestOtherVariablesAreLeftAlone(t *testing.T) {
-	env := []string{"KOMBI_BIN=/x", "KOMBI_PORT=tcp://10.43.0.5:80", "KOMBI_SERVICE_HOST=10.43.0.5", "KOMBI_PORT_80_TCP_PROTO=tcp"}
+	env := []string{"KOMBI_BIN=/x", "KOMBI_BIN_DIR=/x", "KOMBI_LAUNCHER=/x", "KOMBI_SUPERVISE_READY=1", "KOMBI_PORT=tcp://10.43.0.5:80", "KOMBI_SERVICE_HOST=10.43.0.5", "KOMBI_PORT_80_TCP_PROTO=tcp"}
 	if _, err := (fixture{env: env}).load(t, LoadOptions{}); err != nil {
 		t.Error(err)
 	}

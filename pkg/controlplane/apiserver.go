@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	basecompatibility "k8s.io/component-base/compatibility"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
-	openapicommon "k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 )
 
@@ -30,8 +30,10 @@ import (
 type InProcessAPI struct {
 	// GroupVersion that is served.
 	GroupVersion schema.GroupVersion
-	// Definitions adds the OpenAPI definitions of the group's types.
-	Definitions openapicommon.GetOpenAPIDefinitions
+	// Priority is its place in discovery.
+	Priority controlplaneapiserver.APIServicePriority
+	// ExtendOpenAPI adds the schemas of the group's types to the server's.
+	ExtendOpenAPI func(*genericapiserver.Config)
 	// Install adds the group to the server before it runs.
 	Install func(*genericapiserver.GenericAPIServer) error
 }
@@ -113,6 +115,8 @@ func (s *APIServer) Run(ctx context.Context, ready func()) error {
 func (s *APIServer) options() (*options.ServerRunOptions, error) {
 	o := s.opts
 	opts := options.NewServerRunOptions()
+	// Binding the flags sets their defaults, so it goes before our settings.
+	flags := opts.Flags()
 
 	opts.GenericServerRunOptions.AdvertiseAddress = o.AdvertiseAddress.AsSlice()
 	// A single server has nobody who could take over while it says goodbye.
@@ -165,7 +169,7 @@ func (s *APIServer) options() (*options.ServerRunOptions, error) {
 		opts.Audit.LogOptions.MaxSize = 100
 		opts.Audit.LogOptions.MaxBackups = 5
 	}
-	if err := setArgs(opts.Flags(), "kube-apiserver-arg", o.Args); err != nil {
+	if err := setArgs(flags, "kube-apiserver-arg", o.Args); err != nil {
 		return nil, err
 	}
 	return opts, nil

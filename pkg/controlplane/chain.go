@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"fmt"
-	"maps"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -10,7 +9,6 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
-	openapicommon "k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
@@ -24,7 +22,7 @@ func assemble(opts options.CompletedOptions, inProcess []InProcessAPI) (*aggrega
 	}
 	generic := config.KubeAPIs.ControlPlane.Generic
 	for _, api := range inProcess {
-		addDefinitions(generic, api.Definitions)
+		api.ExtendOpenAPI(generic)
 	}
 	completed, err := config.Complete()
 	if err != nil {
@@ -47,35 +45,10 @@ func assemble(opts options.CompletedOptions, inProcess []InProcessAPI) (*aggrega
 		if err := api.Install(kube.ControlPlane.GenericAPIServer); err != nil {
 			return nil, fmt.Errorf("cannot serve %s: %w", api.GroupVersion, err)
 		}
-		priorities[api.GroupVersion] = controlplaneapiserver.APIServicePriority{Group: 100, Version: 100}
+		priorities[api.GroupVersion] = api.Priority
 	}
 	return controlplaneapiserver.CreateAggregatorServer(completed.Aggregator, kube.ControlPlane.GenericAPIServer,
 		extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(), crds, priorities)
-}
-
-// addDefinitions merges the OpenAPI definitions of further types into the
-// server's.
-func addDefinitions(config *genericapiserver.Config, more openapicommon.GetOpenAPIDefinitions) {
-	if more == nil {
-		return
-	}
-	merged := func(before openapicommon.GetOpenAPIDefinitions) openapicommon.GetOpenAPIDefinitions {
-		return func(ref openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
-			all := maps.Clone(before(ref))
-			for name, definition := range more(ref) {
-				if _, known := all[name]; !known {
-					all[name] = definition
-				}
-			}
-			return all
-		}
-	}
-	if config.OpenAPIConfig != nil {
-		config.OpenAPIConfig.GetDefinitions = merged(config.OpenAPIConfig.GetDefinitions)
-	}
-	if config.OpenAPIV3Config != nil {
-		config.OpenAPIV3Config.GetDefinitions = merged(config.OpenAPIV3Config.GetDefinitions)
-	}
 }
 
 // builtinPriorities orders the API groups of Kubernetes in discovery. Upstream

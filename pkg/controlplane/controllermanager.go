@@ -45,7 +45,11 @@ func (m *ControllerManager) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	// Binding the flags sets their defaults, so it goes before our settings.
+	flags := controllerManagerFlags(opts)
 	o := m.opts
+	// The limits are for a server that others share; this one is in the same process.
+	opts.Generic.ClientConnection.QPS, opts.Generic.ClientConnection.Burst = 500, 1000
 	opts.Generic.ClientConnection.Kubeconfig = o.Kubeconfig
 	// Only one controller manager runs: no election, so a slow disk costs no restart.
 	opts.Generic.LeaderElection.LeaderElect = false
@@ -66,7 +70,7 @@ func (m *ControllerManager) Run(ctx context.Context, ready func()) error {
 	} {
 		*signer.cert, *signer.key = *signer.certFile, *signer.keyFile
 	}
-	if err := setArgs(controllerManagerFlags(opts), "kube-controller-manager-arg", o.Args); err != nil {
+	if err := setArgs(flags, "kube-controller-manager-arg", o.Args); err != nil {
 		return err
 	}
 	config, err := opts.Config(ctx, cmapp.KnownControllers(), cmapp.ControllersDisabledByDefault(), cmapp.ControllerAliases())

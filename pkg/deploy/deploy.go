@@ -131,7 +131,7 @@ func (d *Deployer) Run(ctx context.Context, ready func()) error {
 		return stopped(ctx, err)
 	}
 	for {
-		wait := d.pass(ctx, watch, everySet)
+		wait := d.pass(ctx, watch)
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -181,6 +181,7 @@ func (d *Deployer) loadRecords(ctx context.Context) error {
 // exactly these sets as applied, it is ready at once: the next pass applies them
 // again to repair what was changed since, which writes nothing if nothing was.
 func (d *Deployer) first(ctx context.Context, watch *folderWatch, ready func()) error {
+	seen := d.changes.Load()
 	plans, _, err := d.plan(watch)
 	if err != nil {
 		return err
@@ -198,7 +199,7 @@ func (d *Deployer) first(ctx context.Context, watch *folderWatch, ready func()) 
 				d.opts.Log.Warn("bundled manifests are not applied; trying on", "error", failed)
 			}
 			ready()
-			d.finish(ctx, outcomes, d.changes.Load())
+			d.finish(ctx, outcomes, plans, seen)
 			return nil
 		}
 		if err := sleep(ctx, delay); err != nil {
@@ -260,7 +261,16 @@ func (d *Deployer) plan(watch *folderWatch) (plans []*planned, unknown bool, err
 			sets = append(d.freeze(sets, found), found.sets...)
 		}
 	}
-	return plan(sets, d.records.objects(unknown, sets)), unknown, nil
+	if unknown {
+		for _, record := range d.records.all() {
+			if record.Spec.Source == kombiv1.SourceUser {
+				ghost := newSet(record.Name, kombiv1.SourceUser, record.Spec.Path)
+				ghost.ghost, ghost.incomplete = true, true
+				sets = append(sets, ghost)
+			}
+		}
+	}
+	return plan(sets, d.records.objects()), unknown, nil
 }
 
 // freeze leaves alone the bundled sets for which the manifests folder has a

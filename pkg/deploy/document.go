@@ -20,6 +20,18 @@ type objectKey struct {
 	group, kind, namespace, name string
 }
 
+// variants returns the keys that an object may turn out to have: one without a
+// namespace is in "default", unless its kind is cluster-scoped, which is known
+// only once the API server knows the kind.
+func (k objectKey) variants() []objectKey {
+	if k.namespace != "" {
+		return []objectKey{k}
+	}
+	inDefault := k
+	inDefault.namespace = "default"
+	return []objectKey{k, inDefault}
+}
+
 func (k objectKey) String() string {
 	s := k.kind
 	if k.group != "" {

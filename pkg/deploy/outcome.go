@@ -23,6 +23,9 @@ type outcome struct {
 	pruned   []objectKey
 	unpruned []problem // objects that could not be deleted
 	remain   []kombiv1.AppliedObject
+	// unsure is set when a request ended without an answer, so that an object
+	// may or may not have been made.
+	unsure bool
 }
 
 // objects is the list to record: what was applied, what is kept, and what could
@@ -45,7 +48,7 @@ func compareObjects(a, b kombiv1.AppliedObject) int {
 // a better result.
 func (o *outcome) retriable() bool { return len(o.failures)+len(o.unpruned) > 0 }
 
-// problems lists everything that is wrong, most basic first.
+// troubles lists everything that is wrong, most basic first.
 func (o *outcome) troubles() []problem {
 	all := slices.Concat(o.problems, o.failures, o.unpruned)
 	if !o.bundled() {

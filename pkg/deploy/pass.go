@@ -16,12 +16,9 @@ const (
 	idle       = 24 * time.Hour // nothing to do until a file changes
 )
 
-// everySet tells pass to consider all sets.
-func everySet(*planned) bool { return true }
-
 // pass reads all manifests, applies the sets that changed or whose retry is due,
 // removes what left them, and returns how long to wait for the next retry.
-func (d *Deployer) pass(ctx context.Context, watch *folderWatch, include func(*planned) bool) time.Duration {
+func (d *Deployer) pass(ctx context.Context, watch *folderWatch) time.Duration {
 	seen := d.changes.Load()
 	plans, unknown, err := d.plan(watch)
 	if err != nil {
@@ -32,9 +29,6 @@ func (d *Deployer) pass(ctx context.Context, watch *folderWatch, include func(*p
 	now := time.Now()
 	var due []*planned
 	for _, p := range plans {
-		if !include(p) {
-			continue
-		}
 		s := d.states[p.name]
 		if s == nil {
 			s = &state{}
@@ -47,7 +41,7 @@ func (d *Deployer) pass(ctx context.Context, watch *folderWatch, include func(*p
 			due = append(due, p)
 		}
 	}
-	d.finish(ctx, d.apply(ctx, due), seen)
+	d.finish(ctx, d.apply(ctx, due), plans, seen)
 	if !unknown {
 		d.removeGone(ctx, plans, seen)
 	}
@@ -93,15 +87,9 @@ func (d *Deployer) nextRetry() time.Duration {
 // removeGone deletes the objects and the records of the sets that are no more.
 func (d *Deployer) removeGone(ctx context.Context, plans []*planned, seen int64) {
 	present := make(map[string]bool)
-	owned := make(map[objectKey]bool)
+	owned := ownedKeys(plans)
 	for _, p := range plans {
 		present[p.name] = true
-		for _, doc := range p.apply {
-			owned[d.normalKey(ctx, doc)] = true
-		}
-		for key := range p.keep {
-			owned[key] = true
-		}
 	}
 	for name := range d.states {
 		if !present[name] && d.records.get(name) == nil {
@@ -122,7 +110,7 @@ func (d *Deployer) removeGone(ctx context.Context, plans []*planned, seen int64)
 			continue
 		}
 		o := &outcome{planned: &planned{set: newSet(name, record.Spec.Source, record.Spec.Path)}}
-		d.prune(ctx, o, record.Status.Objects, owned)
+		d.retire(ctx, o, record.Status.Objects, owned, false)
 		if len(o.unpruned) > 0 {
 			d.settle(o, false)
 			d.states[name].checksum = ""
@@ -159,7 +147,9 @@ func (d *Deployer) bundledTrouble(plans []*planned) error {
 // setError is why a bundled set is not applied.
 type setError struct{ name, message string }
 
-func (e *setError) Error() string { return "the bundled set " + e.name + " is not applied: " + e.message }
+func (e *setError) Error() string {
+	return "the bundled set " + e.name + " is not applied: " + e.message
+}
 
 func (d *Deployer) logOutcome(o *outcome) {
 	troubles := o.troubles()

@@ -54,18 +54,23 @@ func plan(sets []*set, recorded map[string][]kombiv1.AppliedObject) []*planned {
 			continue
 		}
 		for _, d := range s.documents {
-			claim(d.key(), s)
+			for _, key := range d.key().variants() {
+				claim(key, s)
+			}
 		}
 	}
 
 	var plans []*planned
 	for _, s := range ordered {
+		if s.ghost {
+			continue
+		}
 		p := &planned{set: s, keep: kept[s]}
 		switch {
 		case s.disabled, s.frozen != "":
 		default:
 			for _, d := range s.documents {
-				if owner := owners[d.key()]; owner != s {
+				if owner := otherOwner(owners, d.key(), s); owner != nil {
 					p.left = append(p.left, leftOut{d, owner})
 					continue
 				}
@@ -78,6 +83,16 @@ func plan(sets []*set, recorded map[string][]kombiv1.AppliedObject) []*planned {
 	return plans
 }
 
+// otherOwner returns the set that has the object instead of s, or nil.
+func otherOwner(owners map[objectKey]*set, key objectKey, s *set) *set {
+	for _, variant := range key.variants() {
+		if owner := owners[variant]; owner != nil && owner != s {
+			return owner
+		}
+	}
+	return nil
+}
+
 // keptObjects are the recorded objects that stay whether or not a document for
 // them is seen.
 func keptObjects(s *set, recorded []kombiv1.AppliedObject) map[objectKey]bool {
@@ -88,7 +103,7 @@ func keptObjects(s *set, recorded []kombiv1.AppliedObject) map[objectKey]bool {
 	all := s.frozen != "" || s.incomplete
 	for _, object := range recorded {
 		key := keyOf(object)
-		if all || slices.ContainsFunc(s.skipped, func(d document) bool { return d.key() == key }) {
+		if all || slices.ContainsFunc(s.skipped, func(d document) bool { return slices.Contains(d.key().variants(), key) }) {
 			keep[key] = true
 		}
 	}

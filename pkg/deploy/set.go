@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"slices"
 	"strings"
 
 	kombiv1 "github.com/kombi-k8s/kombi/pkg/apis/kombi/v1"
@@ -31,6 +32,9 @@ type set struct {
 	incomplete bool
 	// disabled is a bundled set whose objects are to be deleted.
 	disabled bool
+	// ghost is a set of which only the record is known, because the folder that
+	// it is in cannot be read: it keeps its objects and is not worked on.
+	ghost bool
 
 	digest hash.Hash
 }
@@ -89,7 +93,8 @@ func (s *set) unreadable(format string, args ...any) {
 
 func (s *set) find(key objectKey) *document {
 	for i := range s.documents {
-		if s.documents[i].key() == key {
+		other := s.documents[i].key()
+		if slices.Contains(other.variants(), key) || slices.Contains(key.variants(), other) {
 			return &s.documents[i]
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 )
 
@@ -14,7 +15,8 @@ func (d *DNS) unknownReverse(next plugin.Handler) plugin.Handler {
 	zones := plugin.Zones(d.reverse)
 	synced := d.cluster.synced
 	return plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-		zone := zones.Matches(r.Question[0].Name)
+		state := request.Request{W: w, Req: r}
+		zone := zones.Matches(state.Name())
 		if zone == "" {
 			return plugin.NextOrFailure(dirReverse, next, ctx, w, r)
 		}
@@ -36,19 +38,9 @@ func (d *DNS) unknownReverse(next plugin.Handler) plugin.Handler {
 
 // nowhere is the end of the line for names that nobody can be asked about: the
 // node has no resolver. It answers at once, so that clients do not wait for a
-// timeout, and says why to those who can read it (RFC 8914).
+// timeout. The log has said why when the resolvers were looked for.
 func nowhere(plugin.Handler) plugin.Handler {
-	return plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-		m := new(dns.Msg).SetRcode(r, dns.RcodeServerFailure)
-		if opt := r.IsEdns0(); opt != nil {
-			m.SetEdns0(opt.UDPSize(), opt.Do())
-			reply := m.IsEdns0()
-			reply.Option = append(reply.Option, &dns.EDNS0_EDE{
-				InfoCode:  dns.ExtendedErrorCodeOther,
-				ExtraText: "this name is outside the cluster and the node has no resolver to ask",
-			})
-		}
-		_ = w.WriteMsg(m)
-		return dns.RcodeServerFailure, nil
+	return plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) {
+		return dns.RcodeServerFailure, nil // without an answer written, CoreDNS writes one
 	})
 }

@@ -39,10 +39,22 @@ func parseSnippet(key, text string, resolvConf []string) (snippet, error) {
 	if strings.Contains(text, "{$") || strings.Contains(text, "{%") {
 		return s, errors.New("environment variables cannot be used: they are those of the whole node")
 	}
+	depth := 0
 	for d := caddyfile.NewDispenser(key, strings.NewReader(text)); d.Next(); {
-		if d.Val() == "import" {
+		switch d.Val() {
+		case "import":
 			return s, fmt.Errorf("line %d: import cannot be used: it reads files of the node", d.Line())
+		case "{":
+			depth++
+		case "}":
+			depth--
 		}
+		if depth < 0 {
+			return s, fmt.Errorf("line %d: this brace closes nothing", d.Line())
+		}
+	}
+	if depth > 0 {
+		return s, errors.New("a brace is not closed")
 	}
 	if override {
 		text = ". { " + text + "\n}\n" // on one line, so that line numbers stay right
@@ -50,9 +62,6 @@ func parseSnippet(key, text string, resolvConf []string) (snippet, error) {
 	blocks, err := caddyfile.Parse(key, strings.NewReader(text), directives())
 	if err != nil {
 		return s, explainParse(err)
-	}
-	if override && (len(blocks) != 1 || !slices.Equal(blocks[0].Keys, []string{"."})) {
-		return s, errors.New("the braces do not match")
 	}
 	for i := range blocks {
 		if err := checkBlock(&blocks[i], resolvConf); err != nil {

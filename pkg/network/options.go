@@ -1,6 +1,8 @@
 package network
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -16,7 +18,7 @@ type Options struct {
 	NodeName string
 	// NodeIP is the address by which other nodes and the API know this node.
 	NodeIP netip.Addr
-	// ClusterCIDRs are the prefixes of all pods of the cluster. Traffic to them is never masqueraded.
+	// ClusterCIDRs are the prefixes of all pods of the cluster. Traffic of pods to them is never masqueraded.
 	ClusterCIDRs []netip.Prefix
 	// ServiceCIDRs are the prefixes of all service addresses. Traffic to an address
 	// in them that no Service owns is refused instead of leaving the node.
@@ -28,7 +30,8 @@ type Options struct {
 	// CNIConfDir is the directory in which 10-kombi.conflist is written.
 	CNIConfDir string
 	// PinDir is a directory on a bpf file system in which maps and links are
-	// pinned, so that traffic flows while Kombi restarts. It must be this node's own.
+	// pinned, so that traffic flows while Kombi restarts. It must be this node's
+	// own. Empty means that nothing is pinned and connections do not survive.
 	PinDir string
 	// CgroupPath is the cgroup2 directory to which the socket hooks attach. Empty means none:
 	// pods are then served packet by packet, and the host itself does not reach service addresses.
@@ -36,8 +39,8 @@ type Options struct {
 	// NodeLocalAddrs are service addresses that this host answers itself, such as
 	// the cluster's DNS address. They are put on the loopback device and never translated.
 	NodeLocalAddrs []netip.Addr
-	// NodePortRange is the range from which the API allocates node ports; only informative
-	// ports outside of it work too. The zero value means 30000-32767.
+	// NodePortRange is the range from which the API allocates node ports. It is
+	// only informative: any port that a Service has works.
 	NodePortRange PortRange
 	// MTU of pod devices in bytes; 0 derives it from the device of the default route.
 	MTU int
@@ -46,10 +49,36 @@ type Options struct {
 	Devices []string
 	// Kube is the client configuration of the network's own identity.
 	Kube *rest.Config
+
+	noTCX bool // for tests: attach by tc clsact
 }
 
 // PortRange is an inclusive range of ports.
 type PortRange struct{ From, To uint16 }
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	for name, v := range map[string]string{
+		"NodeName": o.NodeName, "StateDir": o.StateDir, "SocketPath": o.SocketPath, "CNIConfDir": o.CNIConfDir,
+	} {
+		if v == "" {
+			return fmt.Errorf("network: option %s is not set", name)
+		}
+	}
+	if !o.NodeIP.IsValid() {
+		return errors.New("network: the node's address is not known; set node-ip")
+	}
+	if !o.NodeIP.Unmap().Is4() {
+		return fmt.Errorf("network: the node's address %s is not IPv4; IPv6 is not supported yet, set node-ip to an IPv4 address", o.NodeIP)
+	}
+	return nil
+}
 
 // podsDir holds one record for each attached pod.
 func (o Options) podsDir() string { return filepath.Join(o.StateDir, "pods") }

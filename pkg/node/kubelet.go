@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
@@ -105,6 +106,8 @@ func (k *Kubelet) server() (*options.KubeletServer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Binding the flags sets their defaults, so it goes before our settings.
+	flags := kubeletFlags(server)
 	server.KubeConfig = o.Kubeconfig
 	server.HostnameOverride = o.NodeName
 	if o.NodeIP.IsValid() {
@@ -155,10 +158,7 @@ func (k *Kubelet) server() (*options.KubeletServer, error) {
 	c.Logging.Format = logsapi.DefaultLogFormat
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 
-	if err := setKubeletArgs(server, o.Args); err != nil {
-		return nil, err
-	}
-	return server, nil
+	return server, setKubeletArgs(flags, o.Args)
 }
 
 // waitNodeReady returns nil as soon as the Node says that it is Ready.
@@ -190,11 +190,10 @@ func CheckKubeletArgs(args []string) error {
 	if err != nil {
 		return err
 	}
-	return setKubeletArgs(server, args)
+	return setKubeletArgs(kubeletFlags(server), args)
 }
 
-func setKubeletArgs(server *options.KubeletServer, args []string) error {
-	flags := kubeletFlags(server)
+func setKubeletArgs(flags *pflag.FlagSet, args []string) error {
 	for _, arg := range args {
 		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		if flags.Lookup(name) == nil {

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"fmt"
+	"net/netip"
 	"sync"
 
 	"github.com/kombi-k8s/kombi/pkg/network/bpf"
@@ -225,3 +226,16 @@ func memberKey(id uint32, b bpf.KombiBackend) bpf.KombiMemberKey {
 	return bpf.KombiMemberKey{Service: id, Addr: b.Addr, Port: b.Port}
 }
 
+// Backends returns how many backends a frontend for clients inside has, or -1 if it is unknown.
+func (s *ServiceMaps) Backends(addr netip.Addr, port uint16, proto services.Protocol) int {
+	k, err := serviceKey(services.Frontend{Addr: addr, Port: port, Proto: proto})
+	if err != nil {
+		return -1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.have[k]; h != nil {
+		return len(h.slots)
+	}
+	return -1
+}

@@ -1,0 +1,257 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/kombi-k8s/kombi/pkg/network/datapath"
+)
+
+// devices follows the host's own devices and addresses: where traffic leaves the
+// node, under which address, and where node ports are served.
+type devices struct {
+	opts Options
+	dp   *datapath.Datapath
+	// lost is told of a pod's route that somebody else removed.
+	lost func(ifindex int)
+
+	mu       sync.Mutex
+	attached map[string]int // name to index
+	current  map[int]netip.Addr
+	mtu      int
+}
+
+func newDevices(opts Options, dp *datapath.Datapath) *devices {
+	return &devices{opts: opts, dp: dp, attached: map[string]int{}, lost: func(int) {}}
+}
+
+// MTU returns the size that pods' packets may have.
+func (d *devices) MTU() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.opts.MTU > 0:
+		return d.opts.MTU
+	case d.mtu > 0:
+		return d.mtu
+	}
+	return 1500
+}
+
+// refresh reads the host's state and brings maps and, if attach is set, programs in line with it.
+func (d *devices) refresh(attach bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("cannot list network devices: %w", err)
+	}
+	addrs, err := netlink.AddrList(nil, unix.AF_INET)
+	if err != nil {
+		return fmt.Errorf("cannot list addresses: %w", err)
+	}
+	locals := map[netip.Addr]datapath.LocalKind{d.opts.NodeIP.Unmap(): datapath.NodeAddr}
+	byLink := map[int][]netlink.Addr{}
+	for _, a := range addrs {
+		byLink[a.LinkIndex] = append(byLink[a.LinkIndex], a)
+		if ip, ok := netip.AddrFromSlice(a.IP.To4()); ok && !ip.IsLoopback() {
+			locals[ip] = datapath.NodeAddr
+		}
+	}
+	for _, a := range d.opts.NodeLocalAddrs {
+		locals[a.Unmap()] = datapath.ServiceAddr
+	}
+	if err := d.dp.SetLocals(locals); err != nil {
+		return err
+	}
+
+	out, err := d.outgoing(links, byLink)
+	if err != nil {
+		return err
+	}
+	masquerade := map[int]netip.Addr{}
+	d.mtu = 0
+	for _, l := range out {
+		a := l.Attrs()
+		masquerade[a.Index] = d.sourceAddr(byLink[a.Index])
+		if d.mtu == 0 || a.MTU < d.mtu {
+			d.mtu = a.MTU
+		}
+	}
+	if err := d.dp.SetDevices(masquerade); err != nil {
+		return err
+	}
+	d.current = masquerade
+	if !attach {
+		return nil
+	}
+	return d.attachTo(out)
+}
+
+func (d *devices) attachTo(out []netlink.Link) error {
+	var errs []error
+	want := map[string]int{}
+	for _, l := range out {
+		a := l.Attrs()
+		want[a.Name] = a.Index
+		if d.attached[a.Name] == a.Index {
+			continue
+		}
+		if err := d.dp.AttachDevice(l); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		d.attached[a.Name] = a.Index
+		d.opts.Log.Info("serving the node's device", "device", a.Name, "address", d.current[a.Index])
+	}
+	for name := range maps.Clone(d.attached) {
+		if _, ok := want[name]; !ok {
+			errs = append(errs, d.dp.DetachDevice(name))
+			delete(d.attached, name)
+			d.opts.Log.Info("no longer serving the device", "device", name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// outgoing returns the devices at which traffic leaves the node.
+func (d *devices) outgoing(links []netlink.Link, addrs map[int][]netlink.Addr) ([]netlink.Link, error) {
+	index := map[int]bool{}
+	if len(d.opts.Devices) == 0 {
+		routes, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return nil, fmt.Errorf("cannot list routes: %w", err)
+		}
+		for _, r := range routes {
+			if r.Dst != nil && r.Dst.IP != nil {
+				if ones, _ := r.Dst.Mask.Size(); ones != 0 {
+					continue
+				}
+			}
+			index[r.LinkIndex] = true
+			for _, hop := range r.MultiPath {
+				index[hop.LinkIndex] = true
+			}
+		}
+	}
+	var out []netlink.Link
+	for _, l := range links {
+		a := l.Attrs()
+		if a.Name == "lo" || strings.HasPrefix(a.Name, devicePrefix) {
+			continue
+		}
+		wanted := index[a.Index] || slices.Contains(d.opts.Devices, a.Name)
+		if len(d.opts.Devices) == 0 {
+			for _, ad := range addrs[a.Index] {
+				ip, _ := netip.AddrFromSlice(ad.IP.To4())
+				wanted = wanted || ip == d.opts.NodeIP.Unmap()
+			}
+		}
+		if !wanted {
+			continue
+		}
+		if a.EncapType != "ether" {
+			d.opts.Log.Warn("the device does not carry Ethernet frames, so pods' traffic there is not masqueraded",
+				"device", a.Name, "kind", a.EncapType)
+			continue
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// sourceAddr chooses the address that pods' traffic gets at a device.
+func (d *devices) sourceAddr(addrs []netlink.Addr) netip.Addr {
+	var first netip.Addr
+	for _, a := range addrs {
+		ip, ok := netip.AddrFromSlice(a.IP.To4())
+		if !ok || a.Scope != int(netlink.SCOPE_UNIVERSE) {
+			continue
+		}
+		if ip == d.opts.NodeIP.Unmap() {
+			return ip
+		}
+		if !first.IsValid() && a.Flags&unix.IFA_F_SECONDARY == 0 {
+			first = ip
+		}
+	}
+	return first
+}
+
+// follow refreshes whenever addresses, routes or devices change.
+func (d *devices) follow(ctx context.Context) error {
+	done := make(chan struct{})
+	defer close(done)
+	addrs := make(chan netlink.AddrUpdate, 64)
+	routes := make(chan netlink.RouteUpdate, 64)
+	links := make(chan netlink.LinkUpdate, 64)
+	if err := errors.Join(
+		netlink.AddrSubscribe(addrs, done),
+		netlink.RouteSubscribe(routes, done),
+		netlink.LinkSubscribe(links, done),
+	); err != nil {
+		return fmt.Errorf("cannot follow network changes: %w", err)
+	}
+	var due <-chan time.Time
+	soon := func() {
+		if due == nil {
+			due = time.After(200 * time.Millisecond) // changes come in bursts
+		}
+	}
+	soon() // for what happened before we listened
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-addrs:
+			if !ok {
+				return errors.New("the kernel stopped reporting address changes")
+			}
+			soon()
+		case u, ok := <-routes:
+			if !ok {
+				return errors.New("the kernel stopped reporting route changes")
+			}
+			if ones := maskBits(u.Dst); ones == 32 {
+				if u.Type == unix.RTM_DELROUTE {
+					d.lost(u.LinkIndex)
+				}
+				continue // a pod comes or goes
+			}
+			soon()
+		case u, ok := <-links:
+			if !ok {
+				return errors.New("the kernel stopped reporting device changes")
+			}
+			if strings.HasPrefix(u.Link.Attrs().Name, devicePrefix) {
+				continue
+			}
+			soon()
+		case <-due:
+			due = nil
+			if err := d.refresh(true); err != nil {
+				d.opts.Log.Warn("cannot follow the node's devices; trying again", "err", err)
+				due = time.After(5 * time.Second)
+			}
+		}
+	}
+}
+
+func maskBits(n *net.IPNet) int {
+	if n == nil {
+		return 0
+	}
+	ones, _ := n.Mask.Size()
+	return ones
+}

@@ -1,0 +1,366 @@
+package network
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/kombi-k8s/kombi/pkg/network/cniapi"
+	"github.com/kombi-k8s/kombi/pkg/network/services"
+)
+
+const (
+	nodeAddr    = "198.51.100.1"
+	outsideAddr = "198.51.100.2"
+	worldAddr   = "203.0.113.9" // beyond the outside host
+	nodeName    = "node"
+	dnsAddr     = "10.43.0.10"
+)
+
+// mode is one way of attaching the programs.
+type mode struct {
+	name    string
+	sockets bool
+	noTCX   bool
+}
+
+var modes = []mode{
+	{name: "sockets and tcx", sockets: true},
+	{name: "packets and tcx"},
+	{name: "packets and tc", noTCX: true},
+}
+
+// env is a node with an outside world.
+type env struct {
+	t       *testing.T
+	opts    Options
+	mode    mode
+	client  *fake.Clientset
+	net     *Network
+	stop    func()
+	host    place // the node itself
+	outside place
+	pods    int
+}
+
+func newEnv(t *testing.T, m mode) *env {
+	t.Helper()
+	needRoot(t)
+	e := &env{t: t, mode: m, client: fake.NewClientset()}
+	dir := t.TempDir()
+	e.outside = place{netns: newNetns(t)}
+	e.wire()
+	e.opts = Options{
+		Log:            slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		NodeName:       nodeName,
+		NodeIP:         netip.MustParseAddr(nodeAddr),
+		ClusterCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
+		ServiceCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")},
+		StateDir:       filepath.Join(dir, "state"),
+		SocketPath:     filepath.Join(dir, "cni.sock"),
+		CNIConfDir:     filepath.Join(dir, "cni"),
+		PinDir:         "/sys/fs/bpf/kombi-test",
+		NodeLocalAddrs: []netip.Addr{netip.MustParseAddr(dnsAddr)},
+		noTCX:          m.noTCX,
+	}
+	if m.sockets {
+		e.host.cgroup = newCgroup(t)
+		e.opts.CgroupPath = e.host.cgroup.Name()
+	}
+	_, err := e.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.0.0/24"}},
+	}, metav1.CreateOptions{})
+	e.must(err)
+	e.start()
+	t.Cleanup(func() {
+		e.stop()
+		if err := Cleanup(e.opts); err != nil {
+			t.Errorf("cleanup: %v", err)
+		}
+	})
+	return e
+}
+
+// start runs the component and waits until pods may be attached.
+func (e *env) start() {
+	e.t.Helper()
+	e.net = New(e.opts)
+	e.net.client = e.client
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- e.net.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-done:
+		e.t.Fatalf("network ended: %v", err)
+	case <-time.After(10 * time.Second):
+		e.t.Fatal("network is not ready after 10 s")
+	}
+	e.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			e.t.Errorf("network ended: %v", err)
+		}
+		e.stop = func() {}
+	}
+	e.eventually("the node opens for pods", func() bool {
+		select {
+		case <-e.net.pods.ready:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// wire connects the node with the outside host, which knows nothing of pods.
+func (e *env) wire() {
+	e.t.Helper()
+	run := func(ns string, args ...string) {
+		e.t.Helper()
+		argv := append([]string{"ip"}, args...)
+		if ns != "" {
+			argv = append([]string{"nsenter", "--net=" + ns, "--"}, argv...)
+		}
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			e.t.Fatalf("%v: %v %s", argv, err, out)
+		}
+	}
+	ns, err := netns.GetFromPath(e.outside.netns)
+	e.must(err)
+	defer ns.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "eth0"
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerNamespace = "eth0", netlink.NsFd(int(ns))
+	e.must(netlink.LinkAdd(veth))
+	e.t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	run("", "link", "set", "lo", "up")
+	run("", "addr", "add", nodeAddr+"/24", "dev", "eth0")
+	run("", "link", "set", "eth0", "up")
+	run("", "route", "add", "default", "via", outsideAddr)
+	run(e.outside.netns, "link", "set", "lo", "up")
+	run(e.outside.netns, "addr", "add", outsideAddr+"/24", "dev", "eth0")
+	run(e.outside.netns, "addr", "add", worldAddr+"/32", "dev", "lo")
+	run(e.outside.netns, "link", "set", "eth0", "up")
+}
+
+func (e *env) must(err error) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *env) eventually(what string, ok func() bool) {
+	e.t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			e.t.Fatalf("after 5 s still not true: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// pod is an attached pod.
+type pod struct {
+	place
+	addr, id string
+}
+
+// addPod attaches a pod through the CNI socket.
+func (e *env) addPod(portMappings ...string) pod {
+	e.t.Helper()
+	e.pods++
+	p := pod{place: place{netns: newNetns(e.t), cgroup: e.host.cgroup}, id: fmt.Sprintf("container%d", e.pods)}
+	conf := `{"cniVersion":"1.1.0","name":"kombi","type":"kombi-cni","runtimeConfig":{"portMappings":[` + strings.Join(portMappings, ",") + `]}}`
+	resp, err := cniapi.Call(e.opts.SocketPath, &cniapi.Request{
+		Command: "ADD", ContainerID: p.id, Netns: p.netns, IfName: "eth0",
+		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.id, Config: json.RawMessage(conf),
+	}, 20*time.Second)
+	e.must(err)
+	if resp.Error != nil {
+		e.t.Fatalf("ADD: %v", resp.Error)
+	}
+	var result struct {
+		IPs []struct{ Address string }
+	}
+	e.must(json.Unmarshal(resp.Result, &result))
+	p.addr, _, _ = strings.Cut(result.IPs[0].Address, "/")
+	e.t.Cleanup(func() {
+		_, _ = cniapi.Call(e.opts.SocketPath, &cniapi.Request{
+			Command: "DEL", ContainerID: p.id, Netns: p.netns, IfName: "eth0",
+		}, 20*time.Second)
+	})
+	return p
+}
+
+// svc describes a Service and its endpoints.
+type svc struct {
+	name, ip     string
+	ports        []corev1.ServicePort
+	backends     []string
+	nodeOfEP     string
+	modify       func(*corev1.Service)
+	modifySlices func(*discoveryv1.EndpointSlice)
+}
+
+func port(name string, proto corev1.Protocol, port, target, nodePort int32) corev1.ServicePort {
+	p := corev1.ServicePort{Name: name, Protocol: proto, Port: port, NodePort: nodePort}
+	p.TargetPort.IntVal = target
+	return p
+}
+
+// service creates the Service with its endpoints and waits until it is served.
+func (e *env) service(s svc) {
+	e.t.Helper()
+	obj := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: s.name},
+		Spec:       corev1.ServiceSpec{ClusterIP: s.ip, ClusterIPs: []string{s.ip}, Ports: s.ports, Type: corev1.ServiceTypeClusterIP},
+	}
+	if s.modify != nil {
+		s.modify(obj)
+	}
+	_, err := e.client.CoreV1().Services("default").Create(e.t.Context(), obj, metav1.CreateOptions{})
+	e.must(err)
+	_, err = e.client.DiscoveryV1().EndpointSlices("default").Create(e.t.Context(), e.slice(s), metav1.CreateOptions{})
+	e.must(err)
+	e.settle(s)
+	e.t.Cleanup(func() {
+		ctx := context.Background()
+		_ = e.client.CoreV1().Services("default").Delete(ctx, s.name, metav1.DeleteOptions{})
+		_ = e.client.DiscoveryV1().EndpointSlices("default").Delete(ctx, s.name, metav1.DeleteOptions{})
+	})
+}
+
+// endpoints replaces the endpoints of a Service.
+func (e *env) endpoints(s svc) {
+	e.t.Helper()
+	_, err := e.client.DiscoveryV1().EndpointSlices("default").Update(e.t.Context(), e.slice(s), metav1.UpdateOptions{})
+	e.must(err)
+	e.settle(s)
+}
+
+// settle waits until the maps hold the service's backends.
+func (e *env) settle(s svc) {
+	e.t.Helper()
+	want := len(s.backends)
+	e.eventually("service "+s.name+" is served", func() bool {
+		e.net.apply.Lock()
+		defer e.net.apply.Unlock()
+		for _, p := range s.ports {
+			proto := services.TCP
+			if p.Protocol == corev1.ProtocolUDP {
+				proto = services.UDP
+			}
+			n := e.net.dp.Services().Backends(netip.MustParseAddr(s.ip), uint16(p.Port), proto)
+			if n != want && s.modifySlices == nil || n < 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (e *env) slice(s svc) *discoveryv1.EndpointSlice {
+	out := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: s.name, Labels: map[string]string{discoveryv1.LabelServiceName: s.name},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	for _, p := range s.ports {
+		out.Ports = append(out.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &p.TargetPort.IntVal})
+	}
+	node := nodeName
+	if s.nodeOfEP != "" {
+		node = s.nodeOfEP
+	}
+	for _, b := range s.backends {
+		yes := true
+		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{b}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &yes},
+		})
+	}
+	if s.modifySlices != nil {
+		s.modifySlices(out)
+	}
+	return out
+}
+
+// newNetns makes a network namespace that ends with the test.
+func newNetns(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ns")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			err = unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "", unix.MS_BIND, "")
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("make network namespace: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
+	return path
+}
+
+// newCgroup makes a cgroup2 directory that ends with the test.
+func newCgroup(t *testing.T) *os.File {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		var st unix.Statfs_t
+		if unix.Statfs(root, &st) != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
+			continue
+		}
+		dir, err := os.MkdirTemp(root, "kombi-network-test-")
+		if err != nil {
+			t.Skipf("cannot make a cgroup: %v", err)
+		}
+		f, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			f.Close()
+			deadline := time.Now().Add(2 * time.Second)
+			for os.Remove(dir) != nil && time.Now().Before(deadline) {
+				time.Sleep(10 * time.Millisecond) // the last process is still leaving
+			}
+		})
+		return f
+	}
+	t.Skip("there is no cgroup2 hierarchy")
+	return nil
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}

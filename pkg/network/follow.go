@@ -1,0 +1,227 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// ours leaves out Services that another proxy serves and those without an address.
+const ours = "!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless"
+
+// follow keeps the data plane in line with the API, and lets pods be attached
+// once the node has a prefix and its services are in place.
+func (n *Network) follow(ctx context.Context) error {
+	client := n.client
+	if client == nil {
+		if n.opts.Kube == nil {
+			return errors.New("network: no client configuration; services and the pod prefix cannot be known")
+		}
+		cfg := rest.CopyConfig(n.opts.Kube)
+		cfg.ContentType = runtime.ContentTypeProtobuf
+		cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+		var err error
+		if client, err = kubernetes.NewForConfig(cfg); err != nil {
+			return fmt.Errorf("network: %w", err)
+		}
+	}
+	prefixes := make(chan netip.Prefix, 1)
+	inform(ctx, client, client.CoreV1().Nodes().List, client.CoreV1().Nodes().Watch, &corev1.Node{},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", n.opts.NodeName).String()
+		}, trimNode, n.onNode(prefixes), func(*corev1.Node) {})
+	svcs := inform(ctx, client, client.CoreV1().Services("").List, client.CoreV1().Services("").Watch, &corev1.Service{},
+		func(o *metav1.ListOptions) { o.LabelSelector = ours }, trimService,
+		n.table.SetService, func(s *corev1.Service) { n.table.DeleteService(s.Namespace, s.Name) })
+	eps := inform(ctx, client, client.DiscoveryV1().EndpointSlices("").List, client.DiscoveryV1().EndpointSlices("").Watch, &discoveryv1.EndpointSlice{},
+		func(o *metav1.ListOptions) { o.LabelSelector = ours }, trimSlice, n.table.SetSlice, n.table.DeleteSlice)
+
+	if !cache.WaitForCacheSync(ctx.Done(), svcs, eps) {
+		return nil
+	}
+	if err := n.fill(); err != nil {
+		return err
+	}
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case p := <-prefixes:
+			if err := n.openFor(p); err != nil {
+				return err
+			}
+		case <-n.table.Changed():
+			if n.flush() != nil {
+				again = time.After(2 * time.Second)
+			}
+		case <-again:
+			if n.flush() != nil {
+				again = time.After(10 * time.Second)
+			}
+		}
+	}
+}
+
+// fill brings all services into the maps, starting from what they hold.
+func (n *Network) fill() error {
+	n.apply.Lock()
+	defer n.apply.Unlock()
+	if err := n.dp.Services().Sync(n.table.All()); err != nil {
+		return fmt.Errorf("cannot fill in the services: %w", err)
+	}
+	n.synced = true
+	return n.takeOver()
+}
+
+// openFor makes the node ready for pods with addresses of prefix.
+func (n *Network) openFor(prefix netip.Prefix) error {
+	if err := n.pods.setPrefix(prefix); err != nil {
+		return err
+	}
+	n.pods.open()
+	if err := writeConf(n.opts); err != nil {
+		return err
+	}
+	n.opts.Log.Info("ready for pods", "prefix", prefix, "mtu", n.devices.MTU())
+	return nil
+}
+
+// flush brings the table's changes into the maps. What fails is tried again later.
+func (n *Network) flush() error {
+	n.apply.Lock()
+	defer n.apply.Unlock()
+	if !n.synced {
+		return nil // fill takes everything
+	}
+	var errs []error
+	for _, c := range n.table.Take() {
+		if err := n.dp.Services().Apply(c); err != nil {
+			errs = append(errs, err)
+			n.table.Retry(c.Frontend)
+		}
+	}
+	err := errors.Join(errs...)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil && n.sick == nil {
+		n.opts.Log.Error("cannot update services; trying again", "err", err)
+	} else if err == nil && n.sick != nil {
+		n.opts.Log.Info("services are up to date again")
+	}
+	n.sick = err
+	return err
+}
+
+// onNode passes on the first prefix of the node that the programs support.
+func (n *Network) onNode(out chan netip.Prefix) func(*corev1.Node) {
+	var last netip.Prefix
+	return func(node *corev1.Node) {
+		cidrs := node.Spec.PodCIDRs
+		if len(cidrs) == 0 && node.Spec.PodCIDR != "" {
+			cidrs = []string{node.Spec.PodCIDR}
+		}
+		for _, c := range cidrs {
+			p, err := netip.ParsePrefix(c)
+			if err != nil || !p.Addr().Is4() || p == last {
+				continue
+			}
+			last = p
+			select {
+			case <-out: // a newer one replaces what nobody took
+			default:
+			}
+			out <- p
+			return
+		}
+	}
+}
+
+// inform calls set and gone for all objects of a kind, as they are and as they
+// change. Objects are trimmed first, because all of them stay in memory.
+func inform[T runtime.Object, L runtime.Object](ctx context.Context, client kubernetes.Interface,
+	list func(context.Context, metav1.ListOptions) (L, error),
+	watchFn func(context.Context, metav1.ListOptions) (watch.Interface, error),
+	kind T, tweak func(*metav1.ListOptions), trim func(T), set, gone func(T),
+) cache.InformerSynced {
+	_, ctl := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				tweak(&o)
+				return list(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				tweak(&o)
+				return watchFn(ctx, o)
+			},
+		}, client),
+		ObjectType: kind,
+		Transform: func(o any) (any, error) {
+			if obj, ok := o.(T); ok {
+				trim(obj)
+			}
+			return o, nil
+		},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { set(o.(T)) },
+			UpdateFunc: func(_, o any) { set(o.(T)) },
+			DeleteFunc: func(o any) {
+				if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+					o = d.Obj
+				}
+				if obj, ok := o.(T); ok {
+					gone(obj)
+				}
+			},
+		},
+	})
+	go ctl.RunWithContext(ctx)
+	return ctl.HasSynced
+}
+
+func trimMeta(m *metav1.ObjectMeta, labels ...string) {
+	kept := metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion}
+	for _, l := range labels {
+		if v, ok := m.Labels[l]; ok {
+			if kept.Labels == nil {
+				kept.Labels = map[string]string{}
+			}
+			kept.Labels[l] = v
+		}
+	}
+	*m = kept
+}
+
+func trimNode(n *corev1.Node) {
+	trimMeta(&n.ObjectMeta)
+	n.Spec = corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs}
+	n.Status = corev1.NodeStatus{}
+}
+
+func trimService(s *corev1.Service) {
+	trimMeta(&s.ObjectMeta)
+	s.Spec.Selector = nil
+	s.Status.Conditions = nil
+}
+
+func trimSlice(s *discoveryv1.EndpointSlice) {
+	trimMeta(&s.ObjectMeta, discoveryv1.LabelServiceName)
+	for i := range s.Endpoints {
+		ep := &s.Endpoints[i]
+		ep.Hostname, ep.TargetRef, ep.DeprecatedTopology, ep.Zone, ep.Hints = nil, nil, nil, nil, nil
+	}
+	s.Endpoints = slices.Clip(s.Endpoints)
+}

@@ -1,0 +1,322 @@
+package network
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Clients and servers of the tests are processes of their own, because socket
+// programs act by cgroup and routing by network namespace.
+const helperEnv = "KOMBI_TEST_HELPER"
+
+// reply is one line of a client's output.
+type reply struct {
+	Answer string // what the server said: its name and the address it saw
+	Peer   string // what the client's socket calls the server
+	Err    string
+}
+
+func (r reply) name() string { n, _, _ := strings.Cut(r.Answer, " "); return n }
+func (r reply) seen() string {
+	_, a, _ := strings.Cut(r.Answer, " ")
+	host, _, _ := net.SplitHostPort(a)
+	return host
+}
+
+func helper(args []string) int {
+	var err error
+	switch args[0] {
+	case "serve":
+		err = helperServe(args[1], args[2], args[3])
+	case "call":
+		err = helperCall(args[1], args[2], args[3])
+	case "ping":
+		err = helperPing(args[1])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// helperServe answers each line or datagram with its name and the client's address.
+func helperServe(proto, addr, name string) error {
+	if strings.HasPrefix(proto, "udp") {
+		a, err := net.ResolveUDPAddr("udp4", addr)
+		if err != nil {
+			return err
+		}
+		c, err := net.ListenUDP("udp4", a)
+		if err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		buf := make([]byte, 65536)
+		for {
+			n, from, err := c.ReadFromUDP(buf)
+			if err != nil {
+				return err
+			}
+			answer := fmt.Sprintf("%s %s", name, from)
+			if n > 100 { // a large question gets a large answer
+				answer += strings.Repeat(" ", n-len(answer))
+			}
+			_, _ = c.WriteToUDP([]byte(answer), from)
+		}
+	}
+	ln, err := net.Listen("tcp4", addr)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			r := bufio.NewReader(c)
+			for {
+				if _, err := r.ReadString('\n'); err != nil {
+					return
+				}
+				fmt.Fprintf(c, "%s %s\n", name, c.RemoteAddr())
+			}
+		}()
+	}
+}
+
+// helperCall connects, and for each line of input sends one and prints a reply.
+// The protocol "udp" sends from an unconnected socket, "udpc" from a connected one.
+func helperCall(proto, local, addr string) error {
+	out := json.NewEncoder(os.Stdout)
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 1<<17)
+	fail := func(err error) { _ = out.Encode(reply{Err: errText(err)}) }
+
+	var send func(line string) (reply, error)
+	switch proto {
+	case "udp":
+		la, _ := net.ResolveUDPAddr("udp4", local)
+		c, err := net.ListenUDP("udp4", la)
+		if err != nil {
+			fail(err)
+			return nil
+		}
+		to, _ := net.ResolveUDPAddr("udp4", addr)
+		send = func(line string) (reply, error) {
+			buf := make([]byte, 65536)
+			_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+			if _, err := c.WriteToUDP([]byte(line), to); err != nil {
+				return reply{}, err
+			}
+			n, from, err := c.ReadFromUDP(buf)
+			if err != nil {
+				return reply{}, err
+			}
+			return reply{Answer: strings.TrimSpace(string(buf[:n])), Peer: from.String()}, nil
+		}
+	default:
+		d := net.Dialer{Timeout: 3 * time.Second}
+		network := "tcp4"
+		if proto == "udpc" {
+			network = "udp4"
+			d.LocalAddr, _ = net.ResolveUDPAddr(network, local)
+		} else if local != "" {
+			d.LocalAddr, _ = net.ResolveTCPAddr(network, local)
+			d.Control = func(_, _ string, c syscall.RawConn) error {
+				return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+			}
+		}
+		if proto == "udpc" && local == "" {
+			d.LocalAddr = nil
+		}
+		c, err := d.Dial(network, addr)
+		if err != nil {
+			fail(err)
+			return nil
+		}
+		send = func(line string) (reply, error) {
+			_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+			if _, err := c.Write([]byte(line + "\n")); err != nil {
+				return reply{}, err
+			}
+			buf := make([]byte, 65536)
+			n, err := c.Read(buf)
+			if err != nil {
+				return reply{}, err
+			}
+			return reply{Answer: strings.TrimSpace(string(buf[:n])), Peer: c.RemoteAddr().String()}, nil
+		}
+	}
+	for in.Scan() {
+		r, err := send(in.Text())
+		if err != nil {
+			r.Err = errText(err)
+		}
+		_ = out.Encode(r)
+	}
+	return nil
+}
+
+// errText keeps of an error what the tests compare.
+func errText(err error) string {
+	var no syscall.Errno
+	switch {
+	case errors.As(err, &no):
+		return unix.ErrnoName(no)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "timeout"
+	}
+	var ne net.Error
+	if errors.As(err, &ne) && ne.Timeout() {
+		return "timeout"
+	}
+	return err.Error()
+}
+
+// helperPing sends an ICMP echo request and waits for the reply.
+func helperPing(addr string) error {
+	_ = os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
+	if err != nil {
+		return err
+	}
+	tv := unix.NsecToTimeval(int64(2 * time.Second))
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+	to := &unix.SockaddrInet4{}
+	copy(to.Addr[:], net.ParseIP(addr).To4())
+	if err := unix.Sendto(fd, []byte{8, 0, 0, 0, 0, 0, 0, 1, 'k', 'o', 'm', 'b', 'i'}, 0, to); err != nil {
+		return err
+	}
+	buf := make([]byte, 100)
+	n, _, err := unix.Recvfrom(fd, buf, 0)
+	if err != nil {
+		return err
+	}
+	if n < 13 || buf[0] != 0 || string(buf[8:13]) != "kombi" {
+		return fmt.Errorf("unexpected reply % x", buf[:n])
+	}
+	return nil
+}
+
+// place is where a helper runs.
+type place struct {
+	netns  string // path; empty is the node's own
+	cgroup *os.File
+}
+
+func (p place) command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv := append([]string{exe}, args...)
+	if p.netns != "" {
+		argv = append([]string{"nsenter", "--net=" + p.netns, "--"}, argv...)
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), helperEnv+"=1")
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if p.cgroup != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(p.cgroup.Fd())
+	}
+	return cmd
+}
+
+// serve starts a server that lives as long as the test, or until the returned function is called.
+func (p place) serve(t *testing.T, proto, addr, name string) (stop func()) {
+	t.Helper()
+	cmd := p.command(t, "serve", proto, addr, name)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	t.Cleanup(stop)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("server %s at %s did not start: %q %v", name, addr, line, err)
+	}
+	return stop
+}
+
+// client is a connection that stays open.
+type client struct {
+	t   *testing.T
+	in  *json.Decoder
+	out *bufio.Writer
+	end func()
+}
+
+func (p place) dial(t *testing.T, proto, local, addr string) *client {
+	t.Helper()
+	cmd := p.command(t, "call", proto, local, addr)
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &client{t: t, in: json.NewDecoder(out), out: bufio.NewWriter(in)}
+	closed := false
+	c.end = func() {
+		if !closed {
+			closed = true
+			in.Close()
+			_ = cmd.Wait()
+		}
+	}
+	t.Cleanup(c.end)
+	return c
+}
+
+func (c *client) say(line string) reply {
+	c.t.Helper()
+	_, _ = c.out.WriteString(line + "\n")
+	_ = c.out.Flush() // fails when the connection failed, which the reply tells
+	var r reply
+	if err := c.in.Decode(&r); err != nil {
+		c.t.Fatalf("client ended: %v", err)
+	}
+	return r
+}
+
+// call asks once.
+func (p place) call(t *testing.T, proto, addr string) reply {
+	t.Helper()
+	c := p.dial(t, proto, "", addr)
+	defer c.end()
+	return c.say("hello")
+}
+
+func (p place) ping(t *testing.T, addr string) error {
+	t.Helper()
+	return p.command(t, "ping", addr).Run()
+}
