@@ -11,7 +11,7 @@ import (
 	"io/fs"
 )
 
-//go:embed crds dns metrics rbac storage
+//go:embed crds dns metrics-server rbac storage
 var files embed.FS
 
 // RBACFolder is the set that the "rbac" component applies.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io/fs"
+	"log/slog"
 	"net/netip"
 
 	"k8s.io/client-go/rest"
@@ -9,12 +10,14 @@ import (
 
 	"github.com/kombi-k8s/kombi/manifests"
 	"github.com/kombi-k8s/kombi/pkg/component"
+	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/controlplane"
 	"github.com/kombi-k8s/kombi/pkg/deploy"
 	"github.com/kombi-k8s/kombi/pkg/dns"
 	"github.com/kombi-k8s/kombi/pkg/metrics"
 	"github.com/kombi-k8s/kombi/pkg/network"
 	"github.com/kombi-k8s/kombi/pkg/node"
+	"github.com/kombi-k8s/kombi/pkg/storage"
 )
 
 // addons makes what turns a bare control plane and node into a usable cluster,
@@ -37,8 +40,9 @@ func (w *wiring) addons(admin *rest.Config) ([]component.Component, []controlpla
 		}),
 	}
 	if !c.Disabled("network") {
-		options, err := w.networkOptions()
-		if err != nil {
+		options := networkOptions(c, w.log)
+		options.NodeIP = w.nodeIP
+		if options.CgroupPath, err = node.SocketCgroup(c.Instance()); err != nil {
 			return nil, nil, err
 		}
 		if options.Kube, err = w.client("system:kombi:network"); err != nil {
@@ -61,6 +65,13 @@ func (w *wiring) addons(admin *rest.Config) ([]component.Component, []controlpla
 		}
 		all = append(all, resolver)
 	}
+	if !c.Disabled("storage") {
+		identity, err := w.client("system:kombi:storage")
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, storage.New(storage.Options{Log: w.log, Kube: identity, NodeName: c.NodeName, Dir: w.paths.Storage}))
+	}
 	var apis []controlplane.InProcessAPI
 	if !c.Disabled("metrics-server") {
 		identity, err := w.client("system:kombi:metrics")
@@ -82,20 +93,15 @@ func (w *wiring) addons(admin *rest.Config) ([]component.Component, []controlpla
 	return all, apis, nil
 }
 
-// networkOptions are what the data plane needs, without its identity: enough
-// to take down what it made.
-func (w *wiring) networkOptions() (network.Options, error) {
-	c := w.config
-	cgroup, err := node.SocketCgroup(c.Instance())
-	if err != nil {
-		return network.Options{}, err
-	}
-	p := w.paths
+// networkOptions are what the data plane needs to take down what it made; to
+// run, it also needs the node's address, a cgroup and an identity.
+func networkOptions(c *config.Config, log *slog.Logger) network.Options {
+	p := c.Paths()
 	return network.Options{
-		Log: w.log, NodeName: c.NodeName, NodeIP: w.nodeIP,
+		Log: log, NodeName: c.NodeName,
 		ClusterCIDRs: []netip.Prefix{c.ClusterCIDR}, ServiceCIDRs: []netip.Prefix{c.ServiceCIDR},
-		StateDir: p.Network, SocketPath: p.NetworkSocket, CNIConfDir: p.CNIConfDir, PinDir: p.BPF, CgroupPath: cgroup,
+		StateDir: p.Network, SocketPath: p.NetworkSocket, CNIConfDir: p.CNIConfDir, PinDir: p.BPF,
 		NodeLocalAddrs: []netip.Addr{c.ClusterDNS},
 		NodePortRange:  network.PortRange{From: uint16(c.ServiceNodePortRange.First), To: uint16(c.ServiceNodePortRange.Last)},
-	}, nil
+	}
 }

@@ -13,8 +13,10 @@ import (
 	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/controlplane"
 	"github.com/kombi-k8s/kombi/pkg/datastore"
+	"github.com/kombi-k8s/kombi/pkg/host"
 	"github.com/kombi-k8s/kombi/pkg/kubeconfig"
 	"github.com/kombi-k8s/kombi/pkg/node"
+	"github.com/kombi-k8s/kombi/pkg/node/images"
 	"github.com/kombi-k8s/kombi/pkg/pki"
 	"github.com/kombi-k8s/kombi/pkg/status"
 	"github.com/kombi-k8s/kombi/pkg/version"
@@ -23,6 +25,7 @@ import (
 // wiring holds what the constructors of the components share.
 type wiring struct {
 	config *config.Config
+	facts  host.Facts
 	paths  config.Paths
 	log    *slog.Logger
 	nodeIP netip.Addr
@@ -32,8 +35,8 @@ type wiring struct {
 
 // build makes every component with what it needs and binds them into a graph.
 // It is the one place where parts are wired together.
-func build(c *config.Config, log *slog.Logger, started time.Time) (*component.Graph, error) {
-	w, err := newWiring(c, log)
+func build(c *config.Config, facts host.Facts, log *slog.Logger, started time.Time) (*component.Graph, error) {
+	w, err := newWiring(c, facts, log)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +72,7 @@ func build(c *config.Config, log *slog.Logger, started time.Time) (*component.Gr
 	return graph, nil
 }
 
-func newWiring(c *config.Config, log *slog.Logger) (*wiring, error) {
+func newWiring(c *config.Config, facts host.Facts, log *slog.Logger) (*wiring, error) {
 	nodeIP := c.NodeIP
 	if !nodeIP.IsValid() {
 		var err error
@@ -77,7 +80,7 @@ func newWiring(c *config.Config, log *slog.Logger) (*wiring, error) {
 			return nil, err
 		}
 	}
-	w := &wiring{config: c, paths: c.Paths(), log: log, nodeIP: nodeIP}
+	w := &wiring{config: c, facts: facts, paths: c.Paths(), log: log, nodeIP: nodeIP}
 	w.host = "https://" + netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(c.HTTPSListenPort)).String()
 	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
 		w.host = "https://" + netip.AddrPortFrom(c.BindAddress, uint16(c.HTTPSListenPort)).String()
@@ -196,15 +199,16 @@ func (w *wiring) node() ([]component.Component, error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshotter := c.Snapshotter
-	if snapshotter == "auto" {
-		snapshotter = "overlayfs"
-	}
+	snapshotter := w.snapshotter()
 	return []component.Component{
 		node.NewContainerd(node.ContainerdOptions{
 			Log: w.log, Root: w.paths.ContainerdRoot, State: w.paths.ContainerdState, Socket: w.paths.ContainerdSocket,
 			BinDir: binDir(), CNIConfDir: w.paths.CNIConfDir, RegistryHosts: w.paths.RegistryHosts, Snapshotter: snapshotter,
-			RestrictOOMScoreAdj: true, DisableApparmor: true,
+			RestrictOOMScoreAdj: !w.facts.Capabilities.SysResource(), DisableApparmor: !w.facts.AppArmor,
+		}),
+		images.New(images.Options{
+			Log: w.log, Socket: w.paths.ContainerdSocket, Namespace: node.CRINamespace, Dir: w.paths.Images,
+			StateFile: filepath.Join(w.paths.Node, "images.json"), Snapshotter: snapshotter,
 		}),
 		node.NewKubelet(node.KubeletOptions{
 			Log: w.log, NodeName: c.NodeName, NodeIP: w.nodeIP, Kubeconfig: kubeletConfig, Client: kubeletClient,
@@ -214,4 +218,20 @@ func (w *wiring) node() ([]component.Component, error) {
 			Port: c.KubeletPort, MaxPods: c.MaxPods, Labels: labels, Taints: taints, Args: c.KubeletArg,
 		}),
 	}, nil
+}
+
+// snapshotter is the configured one; by default overlayfs where it works on the
+// file system of the data directory, else native, which copies.
+func (w *wiring) snapshotter() string {
+	if w.config.Snapshotter != "auto" {
+		return w.config.Snapshotter
+	}
+	if err := os.MkdirAll(w.paths.ContainerdRoot, 0o711); err == nil {
+		err := host.OverlayWorks(w.paths.ContainerdRoot)
+		if err == nil {
+			return "overlayfs"
+		}
+		w.log.Warn("overlayfs does not work here, so images are copied for each container, which is slow and large: put the data directory on ext4 or xfs", "error", err)
+	}
+	return "native"
 }

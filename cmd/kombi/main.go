@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kombi-k8s/kombi/cmd/kombi/internal/configcmd"
+	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/version"
 )
 
@@ -49,6 +51,9 @@ func newRootCommand() *cobra.Command {
 		newStatusCommand(),
 		newVersionCommand(),
 		newTokenCommand(),
+		newUninstallCommand(),
+		configcmd.New(configcmd.Options{Load: config.LoadOptions{CheckArg: checkArg}}),
+		newImageCommand(),
 	)
 	for _, t := range []struct{ name, short string }{
 		{"kubectl", "Talk to the cluster (the upstream kubectl)"},

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -14,7 +15,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kombi-k8s/kombi/pkg/config"
+	"github.com/kombi-k8s/kombi/pkg/doctor"
+	"github.com/kombi-k8s/kombi/pkg/host"
 	"github.com/kombi-k8s/kombi/pkg/logging"
+	"github.com/kombi-k8s/kombi/pkg/payload"
 	"github.com/kombi-k8s/kombi/pkg/version"
 )
 
@@ -24,6 +28,9 @@ const (
 	gcPercentStart = 400
 	gcPercentRun   = 40
 )
+
+// stopGrace is how long the components may take to end.
+const stopGrace = 10 * time.Second
 
 func newServerCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -64,6 +71,10 @@ func serve(c *config.Config, started time.Time) error {
 	embedded := logging.Adopt(log)
 	slog.SetDefault(log)
 
+	facts := host.Gather()
+	if err := preflight(c, facts, log); err != nil {
+		return err
+	}
 	lock, err := prepare(c)
 	if err != nil {
 		return err
@@ -74,10 +85,13 @@ func serve(c *config.Config, started time.Time) error {
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, func() {
+		stop() // a second signal ends the process at once
+		embedded.Settle(false)
+	})
 
 	log.Info("kombi starts", "version", version.String(), "dataDir", c.DataDir)
-	graph, err := build(c, log, started)
+	graph, err := build(c, facts, log, started)
 	if err != nil {
 		return err
 	}
@@ -88,16 +102,70 @@ func serve(c *config.Config, started time.Time) error {
 			return
 		}
 		log.Info("kombi is ready", "after", time.Since(started).Round(time.Millisecond), "node", c.NodeName)
-		embedded.Settle()
+		embedded.Settle(true)
 		debug.SetGCPercent(gcPercentRun)
 		debug.FreeOSMemory()
+		go tidyPrograms(c.DataDir, log)
 		manager.notifyReady(ctx, graph)
 	}()
-	if err := graph.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	ended := make(chan error, 1)
+	go func() { ended <- graph.Run(ctx) }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		// Nothing is lost by leaving: every part survives kill -9.
+		select {
+		case err = <-ended:
+		case <-time.After(stopGrace):
+			log.Warn("some components did not end in time", "components", graph.Running())
+		}
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	log.Info("kombi has stopped; pods go on running")
 	return nil
+}
+
+// preflight runs the checks of the machine: warnings are logged, errors end the start.
+func preflight(c *config.Config, facts host.Facts, log *slog.Logger) error {
+	p := c.Paths()
+	bind := ""
+	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
+		bind = c.BindAddress.String()
+	}
+	findings := doctor.Preflight(context.Background(), doctor.Options{
+		DataDir: p.DataDir, RunDir: p.RunDir, Kubeconfig: p.Kubeconfig, Lock: p.Lock, ResolvConf: c.ResolvConf,
+		BPFFS: filepath.Dir(p.BPF), PodNetwork: c.ClusterCIDR.String(), Facts: &facts,
+		Ports: []doctor.Port{
+			{Key: "https-listen-port", Address: bind, Number: c.HTTPSListenPort},
+			{Key: "kubelet-port", Number: c.KubeletPort},
+		},
+	})
+	for _, f := range findings {
+		if f.Severity == doctor.Warning {
+			log.Warn(f.Sentence, "check", f.Check, "next", f.NextAction)
+		}
+	}
+	return doctor.Err(findings)
+}
+
+// tidyPrograms makes the unpacked programs of this version safe against a
+// power cut and removes those of older versions that nothing runs from.
+func tidyPrograms(dataDir string, log *slog.Logger) {
+	if os.Getenv("KOMBI_BIN_DIR") == "" {
+		return // not started by the launcher
+	}
+	hash := filepath.Base(binDir())
+	if err := payload.Settle(dataDir, hash); err != nil {
+		log.Warn("the unpacked programs cannot be made durable", "error", err)
+	}
+	removed, err := payload.Prune(dataDir, hash)
+	if err != nil {
+		log.Warn("programs of older versions cannot be removed", "error", err)
+	} else if len(removed) > 0 {
+		log.Info("programs of older versions removed", "versions", removed)
+	}
 }
 
 // prepare makes the folders and takes the lock, before anything starts.

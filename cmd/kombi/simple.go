@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/kombi-k8s/kombi/cmd/kombi/internal/imagecmd"
 	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/status"
 	"github.com/kombi-k8s/kombi/pkg/version"
@@ -118,6 +120,20 @@ func newTokenCommand() *cobra.Command {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "K10%s::server:%s\n", hex.EncodeToString(sum[:]), bytes.TrimSpace(secret))
 		return err
 	}
+	return cmd
+}
+
+func newImageCommand() *cobra.Command {
+	var flags *pflag.FlagSet // of the subcommand that runs
+	cmd := imagecmd.New(func() (string, error) {
+		c, err := config.Load(config.LoadOptions{Flags: flags})
+		if err != nil {
+			return "", err
+		}
+		return c.Paths().ContainerdSocket, nil
+	})
+	config.BindFlags(cmd.PersistentFlags(), config.Server, "data-dir", "run-dir", "config")
+	cmd.PersistentPreRun = func(sub *cobra.Command, _ []string) { flags = sub.Flags() }
 	return cmd
 }
 

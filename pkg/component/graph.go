@@ -257,6 +257,19 @@ func (g *Graph) Healthy() error {
 	return nil
 }
 
+// Running lists the components that have started and not ended.
+func (g *Graph) Running() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var names []string
+	for _, n := range g.nodes {
+		if n.record.State == Starting || n.record.State == Ready {
+			names = append(names, n.record.Name)
+		}
+	}
+	return names
+}
+
 // Alive reports whether every component has started and none has ended: what a
 // watchdog may ask. An unhealthy but running component is alive.
 func (g *Graph) Alive() bool {

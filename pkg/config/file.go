@@ -57,7 +57,7 @@ func readFile(path string) ([]assignment, Problems) {
 	data, err := readLimited(path)
 	if err != nil {
 		return nil, Problems{{Origin: at(0), Cause: "the file cannot be read: " + plainError(err),
-			Next: "correct the path or its permissions"}}
+			Next: readNext(err)}}
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -143,6 +143,13 @@ func readLimited(path string) ([]byte, error) {
 		err = errors.New("it is larger than 1 MiB")
 	}
 	return data, err
+}
+
+func readNext(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return "run it as root, or correct its permissions"
+	}
+	return "correct the path"
 }
 
 // plainError drops the operation and the path, which the sentence already names.

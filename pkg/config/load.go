@@ -113,11 +113,22 @@ func (l *loader) files() ([]string, *Problem) {
 		out = append(out, main)
 	}
 	more, err := dropIns(main)
+	if errors.Is(err, fs.ErrPermission) && len(out) > 0 && !readable(main) {
+		return out, nil // the main file is going to say so
+	}
 	if err != nil {
 		return out, &Problem{Origin: Origin{Kind: FromFile, File: main + ".d"},
-			Cause: "the folder cannot be read: " + plainError(err), Next: "correct its permissions, or remove it"}
+			Cause: "the folder cannot be read: " + plainError(err), Next: readNext(err)}
 	}
 	return append(out, more...), nil
+}
+
+func readable(file string) bool {
+	f, err := os.Open(file)
+	if err == nil {
+		_ = f.Close()
+	}
+	return err == nil
 }
 
 // apply sets the keys of one layer.
@@ -184,7 +195,7 @@ func (l *loader) refuse(at Origin, key string, err error) {
 func place(err error, at Origin, key string) *Problem {
 	var p *Problem
 	if !errors.As(err, &p) {
-		p = &Problem{Cause: err.Error()}
+		p = &Problem{Cause: strings.TrimPrefix(err.Error(), key+": ")}
 	}
 	placed := *p
 	placed.Origin, placed.Key = at, key

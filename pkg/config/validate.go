@@ -58,8 +58,7 @@ func validate(c *Config, o LoadOptions, bad func(key string) bool) Problems {
 	v.paths()
 	if c.Token != "" && c.TokenFile != "" {
 		v.refuse("token-file", 0, "keep one of the two", "token and token-file are both set")
-	}
-	if _, err := c.ReadToken(); err != nil && !errors.Is(err, fs.ErrPermission) { // commands that only look may run as anybody
+	} else if _, err := c.ReadToken(); err != nil && !errors.Is(err, fs.ErrPermission) { // commands that only look may run as anybody
 		v.problems = append(v.problems, place(err, c.Origins("token-file")[0], "token-file"))
 	}
 	if c.Debug && c.IsSet("log-level") && c.LogLevel != "debug" {

@@ -108,8 +108,26 @@ func (s *APIServer) Run(ctx context.Context, ready func()) error {
 			ready()
 		}
 	}()
-	return prepared.Run(ctx)
+	done := make(chan error, 1)
+	go func() { done <- prepared.Run(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	// It would wait up to a minute for watches to be given up by their clients.
+	// Those are mostly in this process and gone; the others start theirs again.
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(shutdownGrace):
+		return nil
+	}
 }
+
+// shutdownGrace is how long requests that are being answered may take when the
+// process stops.
+const shutdownGrace = 2 * time.Second
 
 // options translates our options into upstream's.
 func (s *APIServer) options() (*options.ServerRunOptions, error) {

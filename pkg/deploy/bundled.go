@@ -81,32 +81,19 @@ func expand(data []byte, vars map[string]string) ([]byte, error) {
 	return out, nil
 }
 
-// checkDisable refuses names that cannot be disabled.
-func checkDisable(files fs.FS, disable []string) error {
-	var known []string
-	if files != nil {
-		folders, err := fs.ReadDir(files, ".")
-		if err != nil {
-			return fmt.Errorf("the bundled manifests cannot be read: %w", err)
-		}
-		for _, folder := range folders {
-			if folder.IsDir() && folder.Name() != rbacFolder && folder.Name() != crdsFolder {
-				known = append(known, folder.Name())
-			}
-		}
-	}
+// checkDisable refuses what cannot be disabled. Other names that are no bundled
+// set are fine: most parts of Kombi that can be disabled have no manifests.
+func checkDisable(disable []string) error {
 	for _, name := range disable {
-		short := strings.TrimPrefix(name, BundledPrefix)
-		switch {
-		case short == rbacFolder || short == crdsFolder:
-			return fmt.Errorf("%q cannot be disabled: Kombi does not work without it; these can be: %s", name, strings.Join(known, ", "))
-		case !slices.Contains(known, short):
-			return fmt.Errorf("%q cannot be disabled: there is no bundled set of that name; there are: %s", name, strings.Join(known, ", "))
+		if isDisabled(rbacFolder, []string{name}) || isDisabled(crdsFolder, []string{name}) {
+			return fmt.Errorf("%q cannot be disabled, because Kombi does not work without it; take it off the list", name)
 		}
 	}
 	return nil
 }
 
+// isDisabled reports whether the list has the set of that folder, by its own name
+// or by that of its AddOn.
 func isDisabled(name string, disable []string) bool {
 	return slices.Contains(disable, name) || slices.Contains(disable, BundledPrefix+name)
 }

@@ -37,6 +37,7 @@ type Options struct {
 	// made when absent. Empty means that there is none.
 	UserDir string
 	// Disable names bundled sets whose objects are deleted instead of applied.
+	// Names that are no bundled set are ignored.
 	Disable []string
 	// Vars are the values of the ${NAME} references in the bundled manifests.
 	Vars map[string]string
@@ -148,7 +149,7 @@ func (d *Deployer) prepare() error {
 	if d.client != nil {
 		return nil
 	}
-	if err := checkDisable(d.opts.Bundled, d.opts.Disable); err != nil {
+	if err := checkDisable(d.opts.Disable); err != nil {
 		return err
 	}
 	c, err := newClient(d.opts.Kube)

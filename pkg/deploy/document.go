@@ -230,6 +230,20 @@ func objects(file string, number, line int, text []byte) ([]document, []problem)
 			return reject("%s is missing", field)
 		}
 	}
+	apiVersion, _ := object.Object["apiVersion"].(string)
+	if _, err := schema.ParseGroupVersion(apiVersion); err != nil {
+		return reject("apiVersion %q is not of the form group/version", apiVersion)
+	}
+	if metadata, ok := object.Object["metadata"].(map[string]any); ok {
+		// In YAML, y, no, 1 and the like are not text unless they are quoted.
+		for _, field := range []string{"name", "namespace"} {
+			switch value := metadata[field].(type) {
+			case nil, string:
+			default:
+				return reject("metadata.%s is not text but %v; put it in quotes", field, value)
+			}
+		}
+	}
 	if err := object.UnmarshalJSON(text); err != nil { // keeps integers apart from floats
 		return reject("this cannot be read: %s", oneLine(err))
 	}
@@ -248,9 +262,6 @@ func objects(file string, number, line int, text []byte) ([]document, []problem)
 			docs, problems = append(docs, d...), append(problems, p...)
 		}
 		return docs, problems
-	}
-	if _, err := schema.ParseGroupVersion(object.GetAPIVersion()); err != nil {
-		return reject("apiVersion %q is not of the form group/version", object.GetAPIVersion())
 	}
 	if object.GetName() == "" {
 		if object.GetGenerateName() != "" {

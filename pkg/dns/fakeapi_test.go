@@ -3,6 +3,7 @@ package dns
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -159,13 +161,18 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fakeAPI) serveEvent(w http.ResponseWriter, r *http.Request) {
-	var e corev1.Event
-	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	e, ok := o.(*corev1.Event)
+	if err != nil || !ok {
+		http.Error(w, fmt.Sprintf("not an Event: %v", err), http.StatusBadRequest)
 		return
 	}
 	f.mu.Lock()
-	f.events = append(f.events, e)
+	f.events = append(f.events, *e)
 	f.mu.Unlock()
 	e.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}
 	w.Header().Set("Content-Type", "application/json")

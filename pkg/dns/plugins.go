@@ -28,6 +28,8 @@ import (
 	_ "github.com/coredns/coredns/plugin/rewrite"
 	_ "github.com/coredns/coredns/plugin/template"
 	_ "github.com/coredns/coredns/plugin/whoami"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 // Directives of our own. Each takes the number of the instance as its argument.
@@ -93,6 +95,8 @@ var registerPlugins = sync.OnceValue(func() error {
 			plugin.Register(name, func(*caddy.Controller) error { return nil })
 		}
 	}
+	// The only possible error is that somebody else has done so.
+	_ = legacyregistry.Registerer().Register(figures{prometheus.DefaultGatherer})
 	if err := dnsserver.SetDirectives(directives()); err != nil {
 		return fmt.Errorf("set up CoreDNS: %w", err)
 	}

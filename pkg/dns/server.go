@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,56 +25,63 @@ type server struct {
 
 	upstreams Upstreams
 	custom    *corev1.ConfigMap // as last seen; nil when there is none
-	snippets  []snippet         // of custom, in use
-	good      map[string]string // the last text of each key of custom that worked
+	accepted  map[string]string // the keys and texts of custom that work, also together
+	snippets  []snippet         // what was read of accepted
 	applied   string
 }
 
 // setUpstreams takes other resolvers into use.
 func (s *server) setUpstreams(u Upstreams) {
 	if slices.Equal(u.Servers, s.upstreams.Servers) {
-		s.upstreams.Why = u.Why
+		s.upstreams = u
 		return
 	}
-	before := s.upstreams
-	s.upstreams = u
-	s.snippets = s.read(s.custom) // they may forward to these resolvers
-	if err := s.apply(); err != nil {
-		s.upstreams = before
-		s.dns.log.Warn("the node's new resolvers are not used, DNS goes on with those before", "resolvers", u.Servers, "error", err)
-	}
+	s.update(u, s.custom) // snippets may forward to these resolvers, too
 }
 
-// setCustom takes the ConfigMap coredns-custom, or nil for none, into use. A key
-// that is wrong is left at its last good text.
+// setCustom takes the ConfigMap coredns-custom, or nil for none, into use.
 func (s *server) setCustom(cm *corev1.ConfigMap) {
-	before, goodBefore := s.snippets, maps.Clone(s.good)
+	had := len(s.snippets) > 0
 	s.custom = cm
-	s.snippets = s.read(cm)
-	if err := s.apply(); err != nil {
-		s.report.bad(cm, fmt.Errorf("its keys do not work together, DNS goes on with the configuration before: %w", err))
-		s.snippets, s.good = before, goodBefore
-		return
-	}
-	if cm != nil || len(before) > 0 {
+	if s.update(s.upstreams, cm) && (had || len(s.snippets) > 0) {
 		s.dns.log.Info("DNS uses the additions of the ConfigMap "+customName, "keys", keysOf(s.snippets))
 	}
 }
 
-// read returns the snippets of cm that work, each on its own, and reports the
-// others.
-func (s *server) read(cm *corev1.ConfigMap) []snippet {
-	if cm == nil {
-		s.good = nil
-		return nil
+// update brings resolvers and ConfigMap into use as far as they work: a key that
+// is wrong stays at its last good text, and when the keys do not work together,
+// all do. It tells whether the ConfigMap's keys work together.
+func (s *server) update(u Upstreams, cm *corev1.ConfigMap) bool {
+	upstreamsBefore, snippetsBefore := s.upstreams, s.snippets
+	s.upstreams = u
+	accepted, snippets := s.read(cm)
+	s.snippets = snippets
+	err := s.apply()
+	if err == nil {
+		s.accepted = accepted
+		return true
 	}
-	good := map[string]string{}
-	var snippets []snippet
+	s.report.bad(cm, fmt.Errorf("its keys do not work together, DNS goes on with those before: %w", err))
+	s.snippets = s.readAgain()
+	if err := s.apply(); err != nil {
+		s.upstreams, s.snippets = upstreamsBefore, snippetsBefore
+		s.dns.log.Warn("the node's new resolvers are not used, DNS goes on with those before", "resolvers", u.Servers, "error", err)
+	}
+	return false
+}
+
+// read returns the keys of cm with the texts that work, each on its own, and
+// reports the others.
+func (s *server) read(cm *corev1.ConfigMap) (accepted map[string]string, snippets []snippet) {
+	if cm == nil {
+		return nil, nil
+	}
+	accepted = map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(cm.Data)) {
 		text := cm.Data[key]
 		one, err := s.check(key, text)
 		if err != nil {
-			last, ok := s.good[key]
+			last, ok := s.accepted[key]
 			fate := "it is left out"
 			if ok {
 				fate = "its last good text stays in use"
@@ -82,17 +90,32 @@ func (s *server) read(cm *corev1.ConfigMap) []snippet {
 			if !ok {
 				continue
 			}
-			if one, err = s.check(key, last); err != nil {
+			text = last
+			accepted[key] = text
+			if one, err = s.check(key, text); err != nil {
 				continue // the resolvers that it forwards to are gone
 			}
-			text = last
 		}
-		good[key] = text
+		accepted[key] = text
 		snippets = append(snippets, one)
 	}
-	s.good = good
+	return accepted, snippets
+}
+
+// readAgain reads what was accepted before for the resolvers of now.
+func (s *server) readAgain() []snippet {
+	var snippets []snippet
+	for _, key := range slices.Sorted(maps.Keys(s.accepted)) {
+		if one, err := s.check(key, s.accepted[key]); err == nil {
+			snippets = append(snippets, one)
+		}
+	}
 	return snippets
 }
+
+// place is what CoreDNS puts in front of a message to say where in the whole
+// configuration an error is; a snippet's author does not know that one.
+var place = regexp.MustCompile(`\S+:\d+ - Error during parsing: `)
 
 // check reads a snippet and lets CoreDNS set it up, without starting it.
 func (s *server) check(key, text string) (snippet, error) {
@@ -103,7 +126,7 @@ func (s *server) check(key, text string) (snippet, error) {
 	c := s.corefile()
 	c.snippets = []snippet{one}
 	if err := caddy.ValidateAndExecuteDirectives(input(key, c.String()), nil, true); err != nil {
-		return one, err
+		return one, errors.New(place.ReplaceAllString(err.Error(), ""))
 	}
 	return one, nil
 }
@@ -136,7 +159,7 @@ func (s *server) apply() error {
 			err = errors.New("CoreDNS panicked while it read the configuration")
 		}
 		if err != nil {
-			return err
+			return errors.New(strings.TrimPrefix(err.Error(), "starting with listener file descriptors: "))
 		}
 		s.instance = instance
 	}

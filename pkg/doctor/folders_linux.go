@@ -20,8 +20,8 @@ func checkDataDir(_ context.Context, o *Options) []Finding {
 		return fail("move it away, "+other, "the data directory %s is not a folder", o.DataDir)
 	}
 	at := host.Existing(o.DataDir)
-	m := o.Facts.Mounts.Of(at)
-	if m.Has("noexec") {
+	if host.Flags(at)&unix.ST_NOEXEC != 0 {
+		m := o.Facts.Mounts.Of(at)
 		return fail("run: mount -o remount,exec "+m.Point+", "+other,
 			"the data directory %s is on %s, which is mounted noexec, so no program of a container could run", o.DataDir, m.Point)
 	}
@@ -42,8 +42,8 @@ func checkDataDir(_ context.Context, o *Options) []Finding {
 }
 
 func checkRunDir(_ context.Context, o *Options) []Finding {
-	if o.RunDir == "" {
-		return nil
+	if o.RunDir == "" || strings.HasPrefix(o.RunDir, o.DataDir+"/") && host.Existing(o.RunDir) == host.Existing(o.DataDir) {
+		return nil // the data directory has spoken for it
 	}
 	if info, err := os.Stat(o.RunDir); err == nil && !info.IsDir() {
 		return fail("move it away, or choose another place with --run-dir", "the run directory %s is not a folder", o.RunDir)

@@ -34,11 +34,13 @@ type Cgroups struct {
 // cgroupRoot is where everything but Kombi expects control groups.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// FindCgroups derives the facts from the mounts; read reads a file (os.ReadFile).
-func FindCgroups(mounts Mounts, read func(string) ([]byte, error)) Cgroups {
+// FindCgroups derives the facts from the mounts, of which only those at or below /sys/fs/cgroup count. visible says
+// that a mount is not covered by another (Mount.Visible); read reads a file (os.ReadFile).
+func FindCgroups(mounts Mounts, visible func(Mount) bool, read func(string) ([]byte, error)) Cgroups {
 	c := Cgroups{Mode: CgroupNone, V1: map[string]string{}}
-	for i, m := range mounts {
-		if mounts.covered(i) || m.Point != cgroupRoot && !strings.HasPrefix(m.Point, cgroupRoot+"/") {
+	for _, m := range mounts {
+		below := m.Point == cgroupRoot || strings.HasPrefix(m.Point, cgroupRoot+"/")
+		if !below || !visible(m) {
 			continue
 		}
 		switch m.FSType {
@@ -75,17 +77,6 @@ func FindCgroups(mounts Mounts, read func(string) ([]byte, error)) Cgroups {
 	}
 	sort.Strings(c.Controllers)
 	return c
-}
-
-// covered reports whether something was mounted later over mount i or over one of the folders above it.
-func (ms Mounts) covered(i int) bool {
-	point := ms[i].Point
-	for _, later := range ms[i+1:] {
-		if later.Point == point || strings.HasPrefix(point, strings.TrimSuffix(later.Point, "/")+"/") {
-			return true
-		}
-	}
-	return false
 }
 
 func known(controller string) bool {

@@ -35,7 +35,7 @@ func Gather() Facts {
 		Hostname:     name,
 		Root:         os.Geteuid() == 0,
 		Kernel:       ReadKernel(),
-		Cgroups:      FindCgroups(mounts, os.ReadFile),
+		Cgroups:      FindCgroups(mounts, Mount.Visible, os.ReadFile),
 		Container:    findContainer(mounts, os.ReadFile, os.Getenv),
 		Capabilities: ReadCapabilities(),
 		AppArmor:     readWord("/sys/module/apparmor/parameters/enabled") == "Y",
@@ -50,6 +50,15 @@ func readWord(path string) string {
 	data, _ := os.ReadFile(path)
 	first, _, _ := strings.Cut(string(data), "\n")
 	return strings.TrimSpace(first)
+}
+
+// Flags are the mount flags (unix.ST_RDONLY, unix.ST_NOEXEC, …) that hold at the path.
+func Flags(path string) int64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0
+	}
+	return st.Flags
 }
 
 // Free is the space and the number of files that root may still use on the file system of path.

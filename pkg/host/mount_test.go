@@ -94,7 +94,7 @@ func TestCgroupsCoveredForReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := FindCgroups(ms, os.ReadFile); c.Mode != CgroupNone {
+	if c := FindCgroups(ms, Mount.Visible, os.ReadFile); c.Mode != CgroupNone {
 		t.Errorf("control groups are seen through an empty tmpfs: %+v", c)
 	}
 }

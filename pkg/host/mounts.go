@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 )
 
 // Mount is one mounted file system.
@@ -16,6 +17,7 @@ type Mount struct {
 	Source  string
 	Options []string // of the mount point: ro, noexec, …
 	Super   []string // of the file system: controllers of a cgroup, ro, …
+	Device  uint64   // number of the file system, as in stat
 }
 
 // Has reports whether the mount point or its file system has the option.
@@ -28,6 +30,12 @@ func (m Mount) Has(option string) bool {
 		}
 	}
 	return false
+}
+
+// Visible reports whether the mount is what its path leads to, and not covered by a later one.
+func (m Mount) Visible() bool {
+	var st unix.Stat_t
+	return unix.Stat(m.Point, &st) == nil && st.Dev == m.Device
 }
 
 // Mounts are the mounted file systems of this mount namespace in the order in which they were mounted.
@@ -52,7 +60,8 @@ func ParseMounts(r io.Reader) (Mounts, error) {
 	out := make(Mounts, 0, len(infos))
 	for _, i := range infos {
 		out = append(out, Mount{Point: i.Mountpoint, FSType: i.FSType, Source: i.Source,
-			Options: strings.Split(i.Options, ","), Super: strings.Split(i.VFSOptions, ",")})
+			Options: strings.Split(i.Options, ","), Super: strings.Split(i.VFSOptions, ","),
+			Device: unix.Mkdev(uint32(i.Major), uint32(i.Minor))})
 	}
 	return out, nil
 }

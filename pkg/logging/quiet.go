@@ -8,9 +8,9 @@ import (
 
 // Quiet lowers the levels of parts that talk too much. What they call
 // information or a warning is debugging to the people who run Kombi. Their
-// errors are mostly retried and mended by themselves: while Kombi starts, and
-// parts look for others that are not there yet, they are debugging too;
-// afterwards they are warnings.
+// errors are mostly retried and mended by themselves: while Kombi starts or
+// stops, and parts look for others that are not there, they are debugging too;
+// in between they are warnings.
 type Quiet struct {
 	slog.Handler
 	settled *atomic.Bool
@@ -19,8 +19,9 @@ type Quiet struct {
 // NewQuiet wraps a handler.
 func NewQuiet(h slog.Handler) Quiet { return Quiet{Handler: h, settled: new(atomic.Bool)} }
 
-// Settle ends the time of starting.
-func (q Quiet) Settle() { q.settled.Store(true) }
+// Settle says whether the time of starting is over (true) or that of stopping
+// has begun (false).
+func (q Quiet) Settle(settled bool) { q.settled.Store(settled) }
 
 func (q Quiet) lowered(l slog.Level) slog.Level {
 	switch {
@@ -40,6 +41,9 @@ func (q Quiet) Enabled(ctx context.Context, l slog.Level) bool {
 // Handle implements slog.Handler.
 func (q Quiet) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = q.lowered(r.Level)
+	if !q.Handler.Enabled(ctx, r.Level) {
+		return nil // klog hands over errors without asking
+	}
 	return q.Handler.Handle(ctx, r)
 }
 

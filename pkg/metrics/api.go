@@ -55,6 +55,10 @@ func Scheme() *runtime.Scheme { return api.Scheme }
 // discovery, and serves it from the kube-apiserver's own handlers: no port, no
 // certificate and no Service. Authorization is the ordinary RBAC of the chain.
 func (m *Metrics) InstallAPI(s *genericapiserver.GenericAPIServer) error {
+	// metrics-server's scheme prefers v1, which metrics-server does not serve yet.
+	if err := api.Scheme.SetVersionPriority(v1beta1.SchemeGroupVersion); err != nil {
+		return fmt.Errorf("install metrics.k8s.io on the API server: %w", err)
+	}
 	if err := api.Install(m.store, m.caches.pods, m.caches.nodes, s, nil); err != nil {
 		return fmt.Errorf("install metrics.k8s.io on the API server: %w", err)
 	}

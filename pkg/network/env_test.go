@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,16 +134,6 @@ func (e *env) start() {
 // wire connects the node with the outside host, which knows nothing of pods.
 func (e *env) wire() {
 	e.t.Helper()
-	run := func(ns string, args ...string) {
-		e.t.Helper()
-		argv := append([]string{"ip"}, args...)
-		if ns != "" {
-			argv = append([]string{"nsenter", "--net=" + ns, "--"}, argv...)
-		}
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			e.t.Fatalf("%v: %v %s", argv, err, out)
-		}
-	}
 	ns, err := netns.GetFromPath(e.outside.netns)
 	e.must(err)
 	defer ns.Close()
@@ -152,14 +143,14 @@ func (e *env) wire() {
 	veth.PeerName, veth.PeerNamespace = "eth0", netlink.NsFd(int(ns))
 	e.must(netlink.LinkAdd(veth))
 	e.t.Cleanup(func() { _ = netlink.LinkDel(veth) })
-	run("", "link", "set", "lo", "up")
-	run("", "addr", "add", nodeAddr+"/24", "dev", "eth0")
-	run("", "link", "set", "eth0", "up")
-	run("", "route", "add", "default", "via", outsideAddr)
-	run(e.outside.netns, "link", "set", "lo", "up")
-	run(e.outside.netns, "addr", "add", outsideAddr+"/24", "dev", "eth0")
-	run(e.outside.netns, "addr", "add", worldAddr+"/32", "dev", "lo")
-	run(e.outside.netns, "link", "set", "eth0", "up")
+	e.run(place{}, "ip", "link", "set", "lo", "up")
+	e.run(place{}, "ip", "addr", "add", nodeAddr+"/24", "dev", "eth0")
+	e.run(place{}, "ip", "link", "set", "eth0", "up")
+	e.run(place{}, "ip", "route", "add", "default", "via", outsideAddr)
+	e.run(e.outside, "ip", "link", "set", "lo", "up")
+	e.run(e.outside, "ip", "addr", "add", outsideAddr+"/24", "dev", "eth0")
+	e.run(e.outside, "ip", "addr", "add", worldAddr+"/32", "dev", "lo")
+	e.run(e.outside, "ip", "link", "set", "eth0", "up")
 }
 
 func (e *env) must(err error) {
@@ -205,12 +196,47 @@ func (e *env) addPod(portMappings ...string) pod {
 	}
 	e.must(json.Unmarshal(resp.Result, &result))
 	p.addr, _, _ = strings.Cut(result.IPs[0].Address, "/")
-	e.t.Cleanup(func() {
-		_, _ = cniapi.Call(e.opts.SocketPath, &cniapi.Request{
-			Command: "DEL", ContainerID: p.id, Netns: p.netns, IfName: "eth0",
-		}, 20*time.Second)
-	})
+	e.t.Cleanup(func() { p.delete(e) })
 	return p
+}
+
+// delete detaches the pod.
+func (p pod) delete(e *env) {
+	e.t.Helper()
+	resp, err := cniapi.Call(e.opts.SocketPath, &cniapi.Request{
+		Command: "DEL", ContainerID: p.id, Netns: p.netns, IfName: "eth0",
+	}, 20*time.Second)
+	if err == nil && resp.Error != nil {
+		err = resp.Error
+	}
+	if err != nil {
+		e.t.Errorf("DEL: %v", err)
+	}
+}
+
+// run runs a command at a place.
+func (e *env) run(at place, args ...string) {
+	e.t.Helper()
+	if at.netns != "" {
+		args = append([]string{"nsenter", "--net=" + at.netns, "--"}, args...)
+	}
+	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+		e.t.Fatalf("%v: %v %s", args, err, out)
+	}
+}
+
+// drops returns how many packets were dropped for a reason.
+func (e *env) drops(reason string) uint64 {
+	e.t.Helper()
+	all, err := e.net.dp.Drops()
+	e.must(err)
+	for _, d := range all {
+		if d.Reason == reason {
+			return d.Packets
+		}
+	}
+	e.t.Fatalf("no counter for %s", reason)
+	return 0
 }
 
 // svc describes a Service and its endpoints.
@@ -262,18 +288,22 @@ func (e *env) endpoints(s svc) {
 // settle waits until the maps hold the service's backends.
 func (e *env) settle(s svc) {
 	e.t.Helper()
-	want := len(s.backends)
 	e.eventually("service "+s.name+" is served", func() bool {
-		e.net.apply.Lock()
-		defer e.net.apply.Unlock()
 		for _, p := range s.ports {
 			proto := services.TCP
 			if p.Protocol == corev1.ProtocolUDP {
 				proto = services.UDP
 			}
-			n := e.net.dp.Services().Backends(netip.MustParseAddr(s.ip), uint16(p.Port), proto)
-			if n != want && s.modifySlices == nil || n < 0 {
+			got, ok := e.net.dp.Services().Backends(services.Frontend{
+				Addr: netip.MustParseAddr(s.ip), Port: uint16(p.Port), Proto: proto,
+			})
+			if !ok || len(got) != len(s.backends) {
 				return false
+			}
+			for _, b := range s.backends {
+				if !slices.Contains(got, netip.AddrPortFrom(netip.MustParseAddr(b), uint16(p.TargetPort.IntVal))) {
+					return false
+				}
 			}
 		}
 		return true

@@ -49,7 +49,7 @@ func (n *Network) follow(ctx context.Context) error {
 	eps := inform(ctx, client, client.DiscoveryV1().EndpointSlices("").List, client.DiscoveryV1().EndpointSlices("").Watch, &discoveryv1.EndpointSlice{},
 		func(o *metav1.ListOptions) { o.LabelSelector = ours }, trimSlice, n.table.SetSlice, n.table.DeleteSlice)
 
-	if !cache.WaitForCacheSync(ctx.Done(), svcs, eps) {
+	if !waitFor(ctx, svcs, eps) {
 		return nil
 	}
 	if err := n.fill(); err != nil {
@@ -74,6 +74,22 @@ func (n *Network) follow(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// waitFor waits until all are true. The library's own wait looks only ten times a second.
+func waitFor(ctx context.Context, all ...cache.InformerSynced) bool {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for _, synced := range all {
+		for !synced() {
+			select {
+			case <-ctx.Done():
+				return false
+			case <-tick.C:
+			}
+		}
+	}
+	return true
 }
 
 // fill brings all services into the maps, starting from what they hold.

@@ -2,6 +2,7 @@ package network
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ const helperEnv = "KOMBI_TEST_HELPER"
 type reply struct {
 	Answer string // what the server said: its name and the address it saw
 	Peer   string // what the client's socket calls the server
+	Len    int    // of the answer
 	Err    string
 }
 
@@ -90,10 +92,15 @@ func helperServe(proto, addr, name string) error {
 			defer c.Close()
 			r := bufio.NewReader(c)
 			for {
-				if _, err := r.ReadString('\n'); err != nil {
+				line, err := r.ReadString('\n')
+				if err != nil {
 					return
 				}
-				fmt.Fprintf(c, "%s %s\n", name, c.RemoteAddr())
+				answer := fmt.Sprintf("%s %s", name, c.RemoteAddr())
+				if len(line) > 100 { // a large question gets a large answer
+					answer += strings.Repeat(" ", len(line)-len(answer)-1)
+				}
+				fmt.Fprintf(c, "%s\n", answer)
 			}
 		}()
 	}
@@ -104,7 +111,7 @@ func helperServe(proto, addr, name string) error {
 func helperCall(proto, local, addr string) error {
 	out := json.NewEncoder(os.Stdout)
 	in := bufio.NewScanner(os.Stdin)
-	in.Buffer(nil, 1<<17)
+	in.Buffer(nil, 8<<20)
 	fail := func(err error) { _ = out.Encode(reply{Err: errText(err)}) }
 
 	var send func(line string) (reply, error)
@@ -127,7 +134,7 @@ func helperCall(proto, local, addr string) error {
 			if err != nil {
 				return reply{}, err
 			}
-			return reply{Answer: strings.TrimSpace(string(buf[:n])), Peer: from.String()}, nil
+			return reply{Answer: strings.TrimSpace(string(buf[:n])), Len: n, Peer: from.String()}, nil
 		}
 	default:
 		d := net.Dialer{Timeout: 3 * time.Second}
@@ -154,12 +161,18 @@ func helperCall(proto, local, addr string) error {
 			if _, err := c.Write([]byte(line + "\n")); err != nil {
 				return reply{}, err
 			}
-			buf := make([]byte, 65536)
-			n, err := c.Read(buf)
-			if err != nil {
-				return reply{}, err
+			var answer []byte
+			for network == "udp4" || !bytes.HasSuffix(answer, []byte("\n")) {
+				buf := make([]byte, 1<<16)
+				n, err := c.Read(buf)
+				if err != nil {
+					return reply{}, err
+				}
+				if answer = append(answer, buf[:n]...); network == "udp4" {
+					break
+				}
 			}
-			return reply{Answer: strings.TrimSpace(string(buf[:n])), Peer: c.RemoteAddr().String()}, nil
+			return reply{Answer: strings.TrimSpace(string(answer)), Len: len(answer), Peer: c.RemoteAddr().String()}, nil
 		}
 	}
 	for in.Scan() {

@@ -20,7 +20,11 @@ func TestMain(m *testing.M) {
 	const inside = "KOMBI_TEST_NODE"
 	if os.Getuid() != 0 || os.Getenv(inside) != "" {
 		if os.Getenv(inside) != "" {
-			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			err := errors.Join(
+				unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+				unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"), // not the machine's
+			)
+			if err != nil {
 				fmt.Fprintln(os.Stderr, "private mounts:", err)
 				os.Exit(1)
 			}

@@ -68,12 +68,30 @@ func (s Service) Env() ([]string, error) {
 		if !ok || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if n := len(value); n > 1 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-			value = value[1 : n-1]
-		}
-		env = append(env, name+"="+value)
+		env = append(env, name+"="+unquote(value))
 	}
 	return env, nil
+}
+
+// unquote undoes the quotes of a shell around a whole value, the way that
+// install.sh writes them and systemd reads them.
+func unquote(s string) string {
+	n := len(s)
+	if n < 2 || s[0] != s[n-1] || s[0] != '"' && s[0] != '\'' {
+		return s
+	}
+	inner := s[1 : n-1]
+	if s[0] == '\'' {
+		return inner
+	}
+	var b strings.Builder
+	for i := 0; i < len(inner); i++ {
+		if inner[i] == '\\' && i+1 < len(inner) {
+			i++
+		}
+		b.WriteByte(inner[i])
+	}
+	return b.String()
 }
 
 func readLines(path string) ([]string, error) {

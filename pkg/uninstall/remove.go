@@ -13,16 +13,8 @@ import (
 
 // removeTree deletes path and what is below it, but nothing behind a mount
 // point. It returns the mount points that it kept; path itself may be one, its
-// content is then removed. A path that is a symbolic link loses the link and
-// the folder that it leads to.
+// content is then removed. Symbolic links are removed, never followed.
 func removeTree(path string) (kept []string, err error) {
-	if target, err := os.Readlink(path); err == nil {
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
-		}
-		kept, err := removeTree(target)
-		return kept, errors.Join(err, os.Remove(path))
-	}
 	r := remover{mounts: mountPoints()}
 	parent, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/kombi-k8s/kombi/pkg/payload"
 )
 
 // Options names what belongs to the Kombi that is removed. Paths are absolute.
@@ -96,7 +98,9 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	own, others := services(o)
-	whole := len(others) == 0 // the last Kombi takes the shared files with it
+	// The last Kombi takes the shared files with it, but one that was only tried
+	// out in some other folder does not.
+	whole := len(others) == 0 && (len(own) > 0 || o.DataDir == payload.DefaultDataDir)
 	if !o.Yes {
 		if err := confirm(o, whole); err != nil {
 			return err
@@ -123,19 +127,25 @@ func Run(ctx context.Context, o Options) error {
 	u.step("", removeCgroups(ctx, o.CgroupRoot))
 
 	u.step("", removePodLogs(o))
-	u.remove(o.RunDir)
-	u.remove(o.DataDir)
-	for _, s := range own {
-		u.step("", s.remove(ctx))
-		u.remove(filepath.Join(o.LogDir, s.name()+".log"))
-		u.remove(filepath.Join(o.LogDir, s.name()+".log.1"))
+	for _, dir := range []string{o.RunDir, o.DataDir} {
+		// People put the data directory on another disk with a link.
+		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir {
+			u.remove(real)
+		}
+		u.remove(dir)
 	}
 	if whole {
 		u.remove(o.ConfigDir)
 		u.removeLinks()
 		u.remove(filepath.Join(o.BinDir, "kombi"))
-	} else {
+	} else if len(others) > 0 {
 		fmt.Fprintf(o.Out, "kept %s and %s: %s uses them\n", filepath.Join(o.BinDir, "kombi"), o.ConfigDir, others[0].name())
+	}
+	// Last, so that a run that was cut off finds again what was to be removed.
+	for _, s := range own {
+		u.remove(filepath.Join(o.LogDir, s.name()+".log"))
+		u.remove(filepath.Join(o.LogDir, s.name()+".log.1"))
+		u.step("removed the service "+s.name(), s.remove(ctx))
 	}
 	if len(u.failed) > 0 {
 		return fmt.Errorf("Kombi is not removed completely; run it again when this is cured:\n%w", errors.Join(u.failed...))

@@ -204,9 +204,12 @@ int to_outside(struct __sk_buff *skb)
 		if (did == TRANSLATED || p.t.saddr != dev->masquerade)
 			return TC_ACT_UNSPEC;
 		owner = true;
+	} else if (!bpf_map_lookup_elem(&endpoints, &p.t.saddr)) {
+		// The host reports to a client outside about a packet to a host backend.
+		if (kind == PACKET_ICMP_ERROR && restore_quote(skb, &p, ZONE_SERVICE) < 0)
+			return drop(skb, DROP_REWRITE);
+		return TC_ACT_UNSPEC;
 	} else {
-		if (!bpf_map_lookup_elem(&endpoints, &p.t.saddr))
-			return TC_ACT_UNSPEC;
 		owner = false;
 	}
 	if (!owner && prefix_kind(p.t.daddr) == PREFIX_PODS)

@@ -226,16 +226,21 @@ func memberKey(id uint32, b bpf.KombiBackend) bpf.KombiMemberKey {
 	return bpf.KombiMemberKey{Service: id, Addr: b.Addr, Port: b.Port}
 }
 
-// Backends returns how many backends a frontend for clients inside has, or -1 if it is unknown.
-func (s *ServiceMaps) Backends(addr netip.Addr, port uint16, proto services.Protocol) int {
-	k, err := serviceKey(services.Frontend{Addr: addr, Port: port, Proto: proto})
+// Backends returns the backends of a frontend, and whether it is known.
+func (s *ServiceMaps) Backends(f services.Frontend) ([]netip.AddrPort, bool) {
+	k, err := serviceKey(f)
 	if err != nil {
-		return -1
+		return nil, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.have[k]; h != nil {
-		return len(h.slots)
+	h := s.have[k]
+	if h == nil {
+		return nil, false
 	}
-	return -1
+	var out []netip.AddrPort
+	for _, b := range h.slots {
+		out = append(out, netip.AddrPortFrom(addr4(b.Addr), port16(b.Port)))
+	}
+	return out, true
 }

@@ -44,6 +44,8 @@ type Kombi struct {
 	opts  Options
 	tools string // folder with a link named kubectl
 
+	started time.Time // the last time
+
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -108,6 +110,7 @@ func (k *Kombi) Start(t testing.TB) {
 	cmd.Dir = Dir()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	k.started = time.Now()
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", Binary(), err)
 	}
@@ -124,10 +127,11 @@ func (k *Kombi) Start(t testing.TB) {
 	}()
 }
 
-// WaitReady waits until the node is Ready and returns how long that took.
+// WaitReady waits until the node is Ready and returns how long that took from
+// the start of the process.
 func (k *Kombi) WaitReady(t testing.TB) time.Duration {
 	t.Helper()
-	start := time.Now()
+	start := k.started
 	deadline := start.Add(90 * time.Second)
 	var last error
 	for time.Now().Before(deadline) {
@@ -157,9 +161,17 @@ func (k *Kombi) nodeReady() error {
 		if c.Type != corev1.NodeReady {
 			continue
 		}
-		// After a restart the old condition is still there: ask for a new one.
 		if c.Status != corev1.ConditionTrue {
 			return fmt.Errorf("%s: %s", c.Reason, c.Message)
+		}
+		// After a restart the old condition is still there: a new lease shows
+		// that the kubelet is back.
+		lease, err := k.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, HostName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(k.started) {
+			return errors.New("the kubelet has not renewed its lease")
 		}
 		return nil
 	}

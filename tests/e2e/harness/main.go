@@ -28,8 +28,9 @@ const (
 	stageTest = "test" // the tests
 )
 
-// Main is the body of TestMain.
-func Main(m *testing.M) int {
+// Main is the body of TestMain. prepare runs once before the namespaces exist:
+// it may use the network of the machine, to build what the tests need.
+func Main(m *testing.M, prepare func() error) int {
 	flag.Parse()
 	var err error
 	code := 0
@@ -39,7 +40,9 @@ func Main(m *testing.M) int {
 			fmt.Println("end-to-end tests are skipped:", reason)
 			return 0
 		}
-		code, err = runInNamespaces()
+		if err = prepare(); err == nil {
+			code, err = runInNamespaces()
+		}
 	case stageInit:
 		code, err = runInit()
 	case stageTest:

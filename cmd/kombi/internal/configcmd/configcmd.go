@@ -10,11 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kombi-k8s/kombi/pkg/config"
+	"github.com/kombi-k8s/kombi/pkg/host"
 )
 
 // Options carries what validation needs to know about the machine and the embedded parts.
 type Options struct {
-	// Load is the base of every load; Flags is replaced by the command's own.
+	// Load is the base of every load; Flags is replaced by the command's own, and NodeAddresses defaults to those of
+	// this machine.
 	Load config.LoadOptions
 }
 
@@ -23,7 +25,7 @@ func New(o Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show or check the configuration",
-		Args:  noArgs,
+		Args:  NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(show(o), validate(o))
@@ -37,7 +39,7 @@ func show(o Options) *cobra.Command {
 		Short: "Print every key with its value; the output is a configuration file",
 		Example: "  kombi config show --origin\n" +
 			"  KOMBI_MAX_PODS=200 kombi config show -o json",
-		Args: noArgs,
+		Args: NoArgs,
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", format, "output format: yaml or json")
 	cmd.Flags().BoolVar(&origin, "origin", origin, "show where each value comes from")
@@ -57,7 +59,7 @@ func validate(o Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check files, environment and flags, and print everything that is wrong",
-		Args:  noArgs,
+		Args:  NoArgs,
 	}
 	return finish(cmd, o, func(w io.Writer, c *config.Config, err error) error {
 		if err != nil {
@@ -80,15 +82,19 @@ func finish(cmd *cobra.Command, o Options, run func(io.Writer, *config.Config, e
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		load := o.Load
 		load.Flags = cmd.Flags()
+		if load.NodeAddresses == nil {
+			load.NodeAddresses = host.Addresses()
+		}
 		c, err := config.Load(load)
 		return run(cmd.OutOrStdout(), c, err)
 	}
 	return cmd
 }
 
-func noArgs(_ *cobra.Command, args []string) error {
+// NoArgs is cobra.NoArgs with a next action.
+func NoArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%q is not expected here; see --help", args[0])
+		return fmt.Errorf("the argument %q is not expected; see --help", args[0])
 	}
 	return nil
 }
