@@ -100,19 +100,31 @@ settings() {
 	done
 	exec_shell=${exec_shell# } exec_systemd=${exec_systemd# }
 
-	if [ -d /run/systemd/system ] || { [ "$skip_start" = true ] && has systemctl; }; then
+	# What runs, or, in an image that is being built, what is installed.
+	init=supervise
+	if [ -d /run/systemd/system ]; then
 		init=systemd
+	elif [ -d /run/openrc ]; then
+		init=openrc
+	elif [ "$skip_start" = true ] && has systemctl; then
+		init=systemd
+	elif [ "$skip_start" = true ] && has openrc-run; then
+		init=openrc
+	fi
+	case $init in
+	systemd)
 		service_file=$systemd_dir/$name.service
 		env_file=$service_file.env
-	elif has openrc-run && { [ -d /run/openrc ] || [ "$skip_start" = true ]; }; then
-		init=openrc
+		;;
+	openrc)
 		service_file=/etc/init.d/$name
 		env_file=/etc/conf.d/$name
-	else
-		init=supervise
+		;;
+	supervise)
 		service_file=/etc/kombi/supervise/$name.args
 		env_file=/etc/kombi/supervise/$name.env
-	fi
+		;;
+	esac
 	log=/var/log/$name.log
 	upgrade=false
 	[ ! -e "$service_file" ] || upgrade=true

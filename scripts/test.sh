@@ -1,7 +1,6 @@
 #!/bin/sh
 # test.sh all|unit|e2e [FLAG or PACKAGE...]: runs the tests and ends with one
-# line, "N passed, N failed, N skipped". The tests that use a kombi file find
-# it in KOMBI.
+# line, "N passed, N failed, N skipped". Those below tests/ use dist/kombi.
 set -eu
 kind=${1:?all, unit or e2e}
 shift
@@ -17,7 +16,6 @@ case " $* " in
 	esac
 	;;
 esac
-[ -z "${KOMBI:-}" ] && [ -x dist/kombi ] && export KOMBI="$PWD/dist/kombi"
 [ -x build/testsum ] || CGO_ENABLED=0 scripts/build.sh build/testsum ./scripts/testsum "-s -w"
 
 # Test programs share the machine's cgroups, mounts and two cores: one package

@@ -48,7 +48,7 @@ func run(in io.Reader, out io.Writer, getenv func(string) string) int {
 	if command == "VERSION" {
 		print(out, map[string]any{
 			"cniVersion":        conf.CNIVersion,
-			"supportedVersions": []string{"0.4.0", "1.0.0", latest},
+			"supportedVersions": []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", latest},
 		})
 		return 0
 	}

@@ -62,13 +62,9 @@ func ownAddresses() []netip.Addr {
 
 // ensureToken writes the configured join token, or makes one at the first start.
 func (w *wiring) ensureToken() error {
-	token := w.config.Token
-	if w.config.TokenFile != "" {
-		data, err := os.ReadFile(w.config.TokenFile)
-		if err != nil {
-			return fmt.Errorf("token-file: %w", err)
-		}
-		token = strings.TrimSpace(string(data))
+	token, err := w.config.ReadToken()
+	if err != nil {
+		return err
 	}
 	stored, err := os.ReadFile(w.paths.ServerToken)
 	switch {

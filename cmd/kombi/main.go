@@ -44,7 +44,16 @@ func newRootCommand() *cobra.Command {
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
 	}
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return unknownCommand(cmd, args[0])
+	}
+	flags := root.Flags()
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.ExplainFlagError(flags, err) })
 	root.AddCommand(
 		newServerCommand(),
 		newStopCommand(),
@@ -64,4 +73,16 @@ func newRootCommand() *cobra.Command {
 		root.AddCommand(&cobra.Command{Use: t.name, Short: t.short, DisableFlagParsing: true, Run: func(*cobra.Command, []string) {}})
 	}
 	return root
+}
+
+// unknownCommand says what the user may have meant.
+func unknownCommand(root *cobra.Command, name string) error {
+	var known []string
+	for _, c := range root.Commands() {
+		known = append(known, c.Name())
+	}
+	if meant := config.Suggest(name, known); meant != "" {
+		return fmt.Errorf("there is no command %q; did you mean %s?", name, meant)
+	}
+	return fmt.Errorf("there is no command %q; see kombi --help", name)
 }

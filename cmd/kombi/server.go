@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kombi-k8s/kombi/cmd/kombi/internal/configcmd"
 	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/doctor"
 	"github.com/kombi-k8s/kombi/pkg/host"
@@ -25,8 +26,8 @@ import (
 // Garbage collection: a start allocates a lot once, so it runs with a lazy
 // collector; afterwards memory matters more than a little work.
 const (
-	gcPercentStart = 400
-	gcPercentRun   = 40
+	gcPercentStart = 200
+	gcPercentRun   = 30
 )
 
 // stopGrace is how long the components may take to end.
@@ -36,7 +37,7 @@ func newServerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a server: the control plane and a node of this machine",
-		Args:  cobra.NoArgs,
+		Args:  configcmd.NoArgs,
 	}
 	load := serverConfig(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kombi-k8s/kombi/cmd/kombi/internal/configcmd"
 	"github.com/kombi-k8s/kombi/cmd/kombi/internal/imagecmd"
 	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/status"
@@ -26,7 +27,7 @@ func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  configcmd.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.String())
 			return err
@@ -40,7 +41,7 @@ func newStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the components, where the time of the start went, and the first thing that is wrong",
-		Args:  cobra.NoArgs,
+		Args:  configcmd.NoArgs,
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for everything to be ready")
@@ -95,7 +96,7 @@ func newTokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Print the token with which other machines join, in the form that pins the cluster's certificate authority",
-		Args:  cobra.NoArgs,
+		Args:  configcmd.NoArgs,
 	}
 	load := configFlags(cmd, "data-dir", "config")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kombi-k8s/kombi/cmd/kombi/internal/configcmd"
 	"github.com/kombi-k8s/kombi/pkg/status"
 	"github.com/kombi-k8s/kombi/pkg/uninstall"
 )
@@ -19,7 +20,7 @@ func newStopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the running Kombi; pods go on running unless --pods is given",
-		Args:  cobra.NoArgs,
+		Args:  configcmd.NoArgs,
 	}
 	cmd.Flags().BoolVar(&pods, "pods", false, "end the pods of this node as well")
 	load := configFlags(cmd, "data-dir", "run-dir", "config")

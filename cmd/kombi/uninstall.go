@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kombi-k8s/kombi/cmd/kombi/internal/configcmd"
 	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/network"
 	"github.com/kombi-k8s/kombi/pkg/uninstall"
@@ -16,7 +17,7 @@ func newUninstallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove everything that Kombi made on this machine, its data included",
-		Args:  cobra.NoArgs,
+		Args:  configcmd.NoArgs,
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	load := configFlags(cmd, "data-dir", "run-dir", "config", "cgroup-root", "cluster-dns", "service-cidr")

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -49,6 +50,7 @@ func BindFlags(fs *pflag.FlagSet, role Role, names ...string) {
 func ExplainFlagError(fs *pflag.FlagSet, err error) error {
 	var unknown *pflag.NotExistError
 	var missing *pflag.ValueRequiredError
+	var invalid *pflag.InvalidValueError
 	switch {
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
@@ -64,6 +66,12 @@ func ExplainFlagError(fs *pflag.FlagSet, err error) error {
 	case errors.As(err, &missing):
 		return &Problem{Origin: Origin{Kind: FromFlag, Name: missing.GetFlag().Name}, Cause: "the value is missing",
 			Next: "write --" + missing.GetFlag().Name + "=<" + missing.GetFlag().Value.Type() + ">"}
+	}
+	if errors.As(err, &invalid) {
+		next := map[string]string{"duration": "give a time such as 30s or 5m", "bool": "give true or false", "int": "give a whole number"}
+		what := invalid.GetFlag().Value.Type()
+		return &Problem{Origin: Origin{Kind: FromFlag, Name: invalid.GetFlag().Name}, Next: next[what],
+			Cause: fmt.Sprintf("%q is not a %s", invalid.GetValue(), what)}
 	}
 	return err
 }

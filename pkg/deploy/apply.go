@@ -63,6 +63,11 @@ func (d *Deployer) apply(ctx context.Context, plans []*planned) []*outcome {
 		}
 	}
 	fresh := make(map[schema.GroupKind]bool) // kinds defined in this pass
+	if !defineNeeded(byPhase[phaseDefinitions], needed) {
+		// Nothing waits for these, so they need not go first.
+		byPhase[phaseSettings] = append(byPhase[phaseSettings], byPhase[phaseDefinitions]...)
+		byPhase[phaseDefinitions] = nil
+	}
 	for ph, tasks := range byPhase {
 		inParallel(tasks, func(t *task) { t.result, t.problem = d.applyOne(ctx, t, fresh) })
 		if phase(ph) == phaseDefinitions {
@@ -78,6 +83,18 @@ func (d *Deployer) apply(ctx context.Context, plans []*planned) []*outcome {
 		}
 	}
 	return outcomes
+}
+
+// defineNeeded reports whether one of the definitions is of a needed kind.
+func defineNeeded(definitions []*task, needed map[schema.GroupKind]bool) bool {
+	for _, t := range definitions {
+		for gvk := range definedKinds(t.document.object) {
+			if needed[gvk.GroupKind()] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // inParallel runs f for all items, a few at a time, in their order.
@@ -227,6 +244,9 @@ func clipName(name string) string { return name[:min(len(name), 40)] }
 // awaitDefinitions waits until the API server serves those of the new CRDs whose
 // kinds are needed in this pass. The others take their time meanwhile.
 func (d *Deployer) awaitDefinitions(ctx context.Context, tasks []*task, needed, fresh map[schema.GroupKind]bool) {
+	if len(tasks) == 0 {
+		return
+	}
 	d.mapper.forget()
 	var wait []*task
 	for _, t := range tasks {

@@ -68,7 +68,9 @@ func groupVersionPath(gv schema.GroupVersion) string {
 }
 
 func (c *client) request(verb string, t target) *rest.Request {
-	r := c.rest.Verb(verb).AbsPath(groupVersionPath(t.gv)).Resource(t.plural)
+	// No retries here: while the API server starts it asks to wait whole seconds,
+	// which is longer than it takes. Those who call know how often to try.
+	r := c.rest.Verb(verb).MaxRetries(0).AbsPath(groupVersionPath(t.gv)).Resource(t.plural)
 	if t.namespace != "" {
 		r = r.Namespace(t.namespace)
 	}
@@ -83,12 +85,17 @@ func (c *client) request(verb string, t target) *rest.Request {
 
 // into runs r and decodes the answer into out, unless out is nil.
 func into(ctx context.Context, r *rest.Request, out any) error {
-	raw, err := r.Do(ctx).Raw()
-	if err != nil {
+	result := r.Do(ctx)
+	// Only Error decodes the server's own account of what is wrong.
+	if err := result.Error(); err != nil {
 		return err
 	}
 	if out == nil {
 		return nil
+	}
+	raw, err := result.Raw()
+	if err != nil {
+		return err
 	}
 	return json.Unmarshal(raw, out)
 }

@@ -163,7 +163,7 @@ func (d *Deployer) prepare() error {
 // loadRecords reads what earlier runs applied.
 func (d *Deployer) loadRecords(ctx context.Context) error {
 	var last error
-	for delay := 20 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
+	for delay := 20 * time.Millisecond; ; delay = min(2*delay, 200*time.Millisecond) {
 		err := d.records.load(ctx)
 		if err == nil {
 			return nil

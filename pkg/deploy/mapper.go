@@ -64,13 +64,14 @@ func (m *mapper) lookup(ctx context.Context, gvk schema.GroupVersionKind) (mappi
 	}
 
 	recent.once.Do(func() {
-		r := m.client.rest.Verb(http.MethodGet).AbsPath(groupVersionPath(gvk.GroupVersion()))
+		r := m.client.rest.Verb(http.MethodGet).MaxRetries(0).AbsPath(groupVersionPath(gvk.GroupVersion()))
 		recent.err = into(ctx, r, &recent.list)
 	})
 	switch {
 	case apierrors.IsNotFound(recent.err):
 		return mapping{}, fmt.Errorf("%w: there is no API %s", errKindMissing, gvk.GroupVersion())
 	case recent.err != nil:
+		m.drop(gvk.GroupVersion(), recent) // the next lookup asks again
 		return mapping{}, fmt.Errorf("the kinds of %s cannot be listed: %w", gvk.GroupVersion(), recent.err)
 	}
 	for _, r := range recent.list.APIResources {
@@ -97,6 +98,14 @@ func (m *mapper) unlearn(gvk schema.GroupVersionKind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.known, gvk)
+}
+
+func (m *mapper) drop(gv schema.GroupVersion, stale *recentList) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.recent[gv] == stale {
+		delete(m.recent, gv)
+	}
 }
 
 // forget drops the lists that were fetched; lookups ask the API server again.

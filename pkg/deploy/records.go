@@ -84,6 +84,7 @@ func (r *records) put(ctx context.Context, name string, spec kombiv1.AddOnSpec, 
 		switch {
 		case err == nil:
 			return nil
+		case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err):
 		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
 			// Somebody changed or deleted it, or the kind is not served yet.
 			if err := r.refresh(ctx, name); err != nil {

@@ -164,6 +164,16 @@ func (s *cniServer) add(ctx context.Context, req *cniapi.Request, conf *cniConfi
 	if err := need(req, "CNI_CONTAINERID", req.ContainerID, "CNI_IFNAME", req.IfName, "CNI_NETNS", req.Netns); err != nil {
 		return nil, err
 	}
+	// What the runtime cannot read must not be made.
+	version := conf.CNIVersion
+	switch version {
+	case "":
+		version = types100.ImplementedSpecVersion
+	case "0.3.0", "0.3.1", "0.4.0", "1.0.0", types100.ImplementedSpecVersion:
+	default:
+		return nil, &cniapi.Error{Code: cniapi.CodeIncompatible, Msg: fmt.Sprintf(
+			"cniVersion %s is not supported; use one from 0.3.0 to %s", version, types100.ImplementedSpecVersion)}
+	}
 	ports, err := hostPorts(conf.RuntimeConfig.PortMappings)
 	if err != nil {
 		return nil, &cniapi.Error{Code: cniapi.CodeInvalidConfig, Msg: err.Error()}
@@ -192,10 +202,6 @@ func (s *cniServer) add(ctx context.Context, req *cniapi.Request, conf *cniConfi
 		IPs: []*types100.IPConfig{{
 			Interface: types100.Int(1), Address: *hostNet(rec.Addr), Gateway: gateway.AsSlice(),
 		}},
-	}
-	version := conf.CNIVersion
-	if version == "" {
-		version = types100.ImplementedSpecVersion
 	}
 	out, err := result.GetAsVersion(version)
 	if err != nil {
@@ -237,7 +243,7 @@ func hostPorts(in []portMapping) ([]services.HostPort, error) {
 		case "UDP":
 			hp.Proto = services.UDP
 		default:
-			return nil, fmt.Errorf("host port %d: protocol %s is not supported; use TCP or UDP", m.HostPort, m.Protocol)
+			return nil, fmt.Errorf("host port %d: protocol %q is not supported; use TCP or UDP", m.HostPort, m.Protocol)
 		}
 		if m.HostIP != "" {
 			a, err := netip.ParseAddr(m.HostIP)

@@ -37,6 +37,7 @@ func TestDataPath(t *testing.T) {
 				{"errors about translated packets arrive", icmpErrors},
 				{"fragments", fragmentsPass},
 				{"large transfers", largeTransfers},
+				{"a narrow path beyond the node", narrowPath},
 				{"foreign source addresses are dropped", spoofing},
 				{"a firewall that drops forwarded packets does not matter", forwardDrop},
 				{"a restart keeps connections", restart},
@@ -115,10 +116,15 @@ func clusterIP(t *testing.T, e *env) {
 	expect(t, "http", a.call(t, "tcp", "10.43.1.1:80"), "b", a.addr)
 	expect(t, "metrics", a.call(t, "tcp", "10.43.1.1:90"), "b-metrics", a.addr)
 	expect(t, "dns", a.call(t, "udp", "10.43.1.1:53"), "b-dns", a.addr)
+	expect(t, "http by an IPv6 socket", a.call(t, "tcp6", "10.43.1.1:80"), "b", a.addr)
+	expect(t, "dns by an IPv6 socket", a.call(t, "udp6", "10.43.1.1:53"), "b-dns", a.addr)
 	expect(t, "connected dns", a.call(t, "udpc", "10.43.1.1:53"), "b-dns", a.addr)
 	if e.mode.sockets {
-		for _, proto := range []string{"tcp", "udp", "udpc"} {
-			addr := map[string]string{"tcp": "10.43.1.1:80", "udp": "10.43.1.1:53", "udpc": "10.43.1.1:53"}[proto]
+		for _, proto := range []string{"tcp", "tcp6", "udp", "udpc", "udp6"} {
+			addr := "10.43.1.1:80"
+			if strings.HasPrefix(proto, "udp") {
+				addr = "10.43.1.1:53"
+			}
 			r := e.host.call(t, proto, addr)
 			if r.Err != "" || r.seen() != nodeAddr || r.Peer != addr {
 				t.Errorf("host by %s: %+v", proto, r)
@@ -500,5 +506,38 @@ func restart(t *testing.T, e *env) {
 	b.delete(e) // what the process before attached
 	if r := e.outside.call(t, "tcp", nodeAddr+":9001"); r.Err != "ECONNREFUSED" {
 		t.Errorf("host port after its pod went: %+v", r)
+	}
+}
+
+// Routers report packets that are too large. The report must reach the pod that
+// sent them, whether it asked or answered.
+func narrowPath(t *testing.T, e *env) {
+	const farAddr = "203.0.113.77"
+	far := place{netns: newNetns(t)}
+	e.pair(e.outside, "far", far, "eth0")
+	e.run(e.outside, "ip", "link", "set", "far", "up", "mtu", "1000")
+	e.run(e.outside, "ip", "addr", "add", "192.0.2.1/24", "dev", "far")
+	e.run(e.outside, "ip", "route", "add", farAddr, "via", "192.0.2.2")
+	e.run(e.outside, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	e.run(far, "ip", "link", "set", "lo", "up")
+	e.run(far, "ip", "link", "set", "eth0", "up") // takes large packets, as a far host would
+	e.run(far, "ip", "addr", "add", "192.0.2.2/24", "dev", "eth0")
+	e.run(far, "ip", "addr", "add", farAddr, "dev", "lo")
+	e.run(far, "ip", "route", "add", "default", "via", "192.0.2.1", "src", farAddr)
+	e.run(far, "ip", "route", "add", nodeAddr, "via", "192.0.2.1", "src", farAddr, "advmss", "1400")
+
+	a, b := e.addPod(), e.addPod()
+	b.serve(t, "tcp", ":80", "b")
+	far.serve(t, "tcp", farAddr+":80", "far")
+	e.service(svc{name: "narrow", ip: "10.43.1.18", backends: []string{b.addr},
+		ports: []corev1.ServicePort{port("x", corev1.ProtocolTCP, 80, 80, 30092)}})
+	large := strings.Repeat("x", 1<<18)
+	for what, c := range map[string]*client{
+		"pod asks":    a.dial(t, "tcp", "", farAddr+":80"),
+		"pod answers": far.dial(t, "tcp", "", nodeAddr+":30092"),
+	} {
+		if r := c.say(large); r.Err != "" || r.Len != len(large)+1 {
+			t.Errorf("%s: %d bytes, %q; want %d", what, r.Len, r.Err, len(large)+1)
+		}
 	}
 }

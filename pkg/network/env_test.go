@@ -134,15 +134,8 @@ func (e *env) start() {
 // wire connects the node with the outside host, which knows nothing of pods.
 func (e *env) wire() {
 	e.t.Helper()
-	ns, err := netns.GetFromPath(e.outside.netns)
-	e.must(err)
-	defer ns.Close()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "eth0"
-	veth := netlink.NewVeth(attrs)
-	veth.PeerName, veth.PeerNamespace = "eth0", netlink.NsFd(int(ns))
-	e.must(netlink.LinkAdd(veth))
-	e.t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	e.pair(place{}, "eth0", e.outside, "eth0")
+	e.t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "eth0").Run() })
 	e.run(place{}, "ip", "link", "set", "lo", "up")
 	e.run(place{}, "ip", "addr", "add", nodeAddr+"/24", "dev", "eth0")
 	e.run(place{}, "ip", "link", "set", "eth0", "up")
@@ -151,6 +144,28 @@ func (e *env) wire() {
 	e.run(e.outside, "ip", "addr", "add", outsideAddr+"/24", "dev", "eth0")
 	e.run(e.outside, "ip", "addr", "add", worldAddr+"/32", "dev", "lo")
 	e.run(e.outside, "ip", "link", "set", "eth0", "up")
+}
+
+// pair connects two places by a pair of devices.
+func (e *env) pair(one place, oneName string, two place, twoName string) {
+	e.t.Helper()
+	open := func(p place) netns.NsHandle {
+		path := p.netns
+		if path == "" {
+			path = "/proc/self/ns/net"
+		}
+		ns, err := netns.GetFromPath(path)
+		e.must(err)
+		return ns
+	}
+	ns1, ns2 := open(one), open(two)
+	defer ns1.Close()
+	defer ns2.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Namespace = oneName, netlink.NsFd(int(ns1))
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerNamespace = twoName, netlink.NsFd(int(ns2))
+	e.must(netlink.LinkAdd(veth))
 }
 
 func (e *env) must(err error) {

@@ -49,9 +49,12 @@ func (n *Network) follow(ctx context.Context) error {
 	eps := inform(ctx, client, client.DiscoveryV1().EndpointSlices("").List, client.DiscoveryV1().EndpointSlices("").Watch, &discoveryv1.EndpointSlice{},
 		func(o *metav1.ListOptions) { o.LabelSelector = ours }, trimSlice, n.table.SetSlice, n.table.DeleteSlice)
 
+	waiting := n.complain(ctx)
+	waiting("Services and EndpointSlices from the API; is it up, and may the network's identity list them?")
 	if !waitFor(ctx, svcs, eps) {
 		return nil
 	}
+	waiting("spec.podCIDRs of this Node; is it registered, and does the controller manager allocate node prefixes?")
 	if err := n.fill(); err != nil {
 		return err
 	}
@@ -64,6 +67,7 @@ func (n *Network) follow(ctx context.Context) error {
 			if err := n.openFor(p); err != nil {
 				return err
 			}
+			waiting("")
 		case <-n.table.Changed():
 			if n.flush() != nil {
 				again = time.After(2 * time.Second)
@@ -72,6 +76,35 @@ func (n *Network) follow(ctx context.Context) error {
 			if n.flush() != nil {
 				again = time.After(10 * time.Second)
 			}
+		}
+	}
+}
+
+// complain returns a function that says what the node waits for. When that takes
+// long it is logged, because nothing else would tell why no pod starts.
+func (n *Network) complain(ctx context.Context) func(what string) {
+	const patience = 20 * time.Second
+	now := make(chan string, 1)
+	go func() {
+		what := ""
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case what = <-now:
+				if what == "" {
+					return
+				}
+			case <-time.After(patience):
+				n.opts.Log.Warn("the network is not ready for pods; it waits for " + what)
+			}
+		}
+	}()
+	return func(what string) {
+		select {
+		case now <- what:
+		case <-ctx.Done():
+		default: // nobody listens any more
 		}
 	}
 }

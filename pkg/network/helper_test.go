@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -40,7 +42,11 @@ func helper(args []string) int {
 	var err error
 	switch args[0] {
 	case "serve":
+		go exitWithParent()
 		err = helperServe(args[1], args[2], args[3])
+	case "node":
+		go exitWithParent()
+		err = helperNode(args[1])
 	case "call":
 		err = helperCall(args[1], args[2], args[3])
 	case "ping":
@@ -51,6 +57,13 @@ func helper(args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// exitWithParent ends the process when the test that started it is gone. (A death
+// signal would come when the thread that started it ends, which may be any time.)
+func exitWithParent() {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
 }
 
 // helperServe answers each line or datagram with its name and the client's address.
@@ -116,9 +129,13 @@ func helperCall(proto, local, addr string) error {
 
 	var send func(line string) (reply, error)
 	switch proto {
-	case "udp":
-		la, _ := net.ResolveUDPAddr("udp4", local)
-		c, err := net.ListenUDP("udp4", la)
+	case "udp", "udp6":
+		network := "udp4"
+		if proto == "udp6" {
+			network = "udp" // an IPv6 socket that can speak to IPv4 addresses
+		}
+		la, _ := net.ResolveUDPAddr(network, local)
+		c, err := net.ListenUDP(network, la)
 		if err != nil {
 			fail(err)
 			return nil
@@ -151,7 +168,11 @@ func helperCall(proto, local, addr string) error {
 		if proto == "udpc" && local == "" {
 			d.LocalAddr = nil
 		}
-		c, err := d.Dial(network, addr)
+		dial := func() (net.Conn, error) { return d.Dial(network, addr) }
+		if proto == "tcp6" {
+			dial = func() (net.Conn, error) { return dialMapped(addr) }
+		}
+		c, err := dial()
 		if err != nil {
 			fail(err)
 			return nil
@@ -183,6 +204,21 @@ func helperCall(proto, local, addr string) error {
 		_ = out.Encode(r)
 	}
 	return nil
+}
+
+// dialMapped connects an IPv6 socket to an IPv4 address, as some languages always do.
+func dialMapped(addr string) (net.Conn, error) {
+	to := netip.MustParseAddrPort(addr)
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), addr)
+	defer f.Close()
+	if err := unix.Connect(fd, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}); err != nil {
+		return nil, err
+	}
+	return net.FileConn(f)
 }
 
 // errText keeps of an error what the tests compare.
@@ -245,7 +281,7 @@ func (p place) command(t *testing.T, args ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), helperEnv+"=1")
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if p.cgroup != nil {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(p.cgroup.Fd())
 	}
@@ -256,8 +292,15 @@ func (p place) command(t *testing.T, args ...string) *exec.Cmd {
 func (p place) serve(t *testing.T, proto, addr, name string) (stop func()) {
 	t.Helper()
 	cmd := p.command(t, "serve", proto, addr, name)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	return startReady(t, cmd, name+" at "+addr)
+}
+
+// startReady starts a helper and waits for its word that it is ready. It is killed with the test.
+func startReady(t *testing.T, cmd *exec.Cmd, name string) (stop func()) {
+	t.Helper()
+	out, err1 := cmd.StdoutPipe()
+	_, err2 := cmd.StdinPipe()
+	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
@@ -273,7 +316,7 @@ func (p place) serve(t *testing.T, proto, addr, name string) (stop func()) {
 	}
 	t.Cleanup(stop)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("server %s at %s did not start: %q %v", name, addr, line, err)
+		t.Fatalf("%s did not start: %q %v", name, line, err)
 	}
 	return stop
 }

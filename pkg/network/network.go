@@ -107,7 +107,7 @@ func (n *Network) setUp(dp *datapath.Datapath) error {
 
 	// Programs of an older layout still serve from their own maps. Their places are
 	// taken over when the new maps hold the services.
-	n.deferred = dp.Fresh() && dp.HasLinks()
+	n.deferred = dp.TakeoverPending()
 	if err := n.devices.refresh(!n.deferred); err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (p *Payload) Ensure(ctx context.Context, dataDir string, progress func(done
 	}
 
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", nil, fmt.Errorf("cannot make %s: %w", filepath.Dir(dir), cause(err))
+		return "", nil, cannotUnpack(filepath.Dir(dir), err)
 	}
 	lock, err = lockBin(dataDir, unix.LOCK_EX)
 	if err != nil {
@@ -83,12 +83,12 @@ func (p *Payload) Ensure(ctx context.Context, dataDir string, progress func(done
 func (p *Payload) replace(ctx context.Context, dir string, progress func(done, total int64)) error {
 	parent := filepath.Dir(dir)
 	removeTemps(parent)
-	if err := checkSpace(parent, p.Size()); err != nil {
+	if err := checkPlace(parent, p.Size()); err != nil {
 		return err
 	}
 	tmp, err := os.MkdirTemp(parent, tempPrefix)
 	if err != nil {
-		return fmt.Errorf("cannot unpack to %s: %w", parent, cause(err))
+		return cannotUnpack(parent, err)
 	}
 	defer os.RemoveAll(tmp)
 	total := p.Size()
@@ -104,7 +104,7 @@ func (p *Payload) replace(ctx context.Context, dir string, progress func(done, t
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 			return noSpace(parent, total)
 		}
-		return fmt.Errorf("cannot unpack to %s: %w", parent, cause(err))
+		return cannotUnpack(parent, err)
 	}
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (p *Payload) replace(ctx context.Context, dir string, progress func(done, t
 		vouch = durable
 	}
 	if err := mark(tmp, vouch); err != nil {
-		return fmt.Errorf("cannot unpack to %s: %w", parent, cause(err))
+		return cannotUnpack(parent, err)
 	}
 	err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EEXIST) {
@@ -230,7 +230,7 @@ func lockBin(dataDir string, how int) (*os.File, error) {
 	path := filepath.Join(dataDir, binFolder, lockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("cannot lock %s: %w", path, cause(err))
+		return nil, cannotUnpack(filepath.Dir(path), err)
 	}
 	for {
 		err = unix.Flock(int(f.Fd()), how)
@@ -253,12 +253,23 @@ func removeTemps(parent string) {
 	}
 }
 
-func checkSpace(dir string, need int64) error {
+// checkPlace finds out before the work what would make it useless.
+func checkPlace(dir string, need int64) error {
 	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) == nil && st.Blocks > 0 && int64(st.Bavail)*st.Bsize < need {
+	if unix.Statfs(dir, &st) != nil {
+		return nil
+	}
+	if st.Flags&unix.ST_NOEXEC != 0 {
+		return fmt.Errorf("cannot unpack to %s: its file system is mounted noexec, so nothing there can be started: mount it with exec or choose another place with --data-dir", dir)
+	}
+	if st.Blocks > 0 && int64(st.Bavail)*st.Bsize < need {
 		return noSpace(dir, need)
 	}
 	return nil
+}
+
+func cannotUnpack(dir string, err error) error {
+	return fmt.Errorf("cannot unpack to %s: %w: make it writable or choose another place with --data-dir", dir, cause(err))
 }
 
 func noSpace(dir string, need int64) error {

@@ -329,6 +329,35 @@ func TestPruneKeepsWhatRuns(t *testing.T) {
 	}
 }
 
+func TestAPlaceThatIsNoGoodIsSaidBeforeAnythingIsLeft(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	p := openBytes(t, pack(t, map[string][]byte{"kombi": noise(1000)}))
+	for name, tt := range map[string]struct {
+		flags uintptr
+		want  string
+	}{
+		"noexec":    {unix.MS_NOEXEC, "mounted noexec"},
+		"read-only": {unix.MS_RDONLY, "read-only file system"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dataDir := t.TempDir()
+			if err := unix.Mount("tmpfs", dataDir, "tmpfs", tt.flags, "size=4m"); err != nil {
+				t.Skipf("cannot mount a tmpfs here: %v", err)
+			}
+			t.Cleanup(func() { _ = unix.Unmount(dataDir, unix.MNT_DETACH) })
+			_, _, err := p.Ensure(context.Background(), dataDir, nil)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "--data-dir") {
+				t.Errorf("error %v", err)
+			}
+			if left, _ := filepath.Glob(filepath.Join(dataDir, "bin", "[^.]*")); len(left) != 0 {
+				t.Errorf("left over: %v", left)
+			}
+		})
+	}
+}
+
 func TestAFullDiskIsSaidBeforeAnythingIsLeft(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small file system needs root")

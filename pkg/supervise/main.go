@@ -73,7 +73,7 @@ func Main(args []string) int {
 func (s Service) run() (err error) {
 	report := func(error) {}
 	if os.Getenv(envReady) != "" {
-		os.Unsetenv(envReady)
+		_ = os.Unsetenv(envReady)
 		pipe := os.NewFile(readyFD, "ready")
 		report = func(err error) {
 			if err != nil {

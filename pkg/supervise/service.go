@@ -116,9 +116,9 @@ func (s Service) lock() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
 		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, unix.EAGAIN) {
 			return nil, fmt.Errorf("%s runs already: to start it again use 'kombi supervise restart --name %s'", s.Name, s.Name)
 		}
 		return nil, err
@@ -141,8 +141,10 @@ func (s Service) PID() int {
 		return 0
 	}
 	defer f.Close()
-	// A PID file that nobody holds is left over.
-	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+	// A PID file that nobody has locked is left over. Asking takes no lock, so
+	// it cannot get in the way of a start.
+	held := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &held); err != nil || held.Type == unix.F_UNLCK {
 		return 0
 	}
 	b := make([]byte, 32)

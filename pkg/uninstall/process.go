@@ -3,6 +3,7 @@ package uninstall
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -112,7 +113,7 @@ func wait(ctx context.Context, list []*process, timeout time.Duration) []*proces
 		// Short enough to notice that ctx is done.
 		left := min(time.Until(deadline), 200*time.Millisecond)
 		n, err := unix.Poll(fds, max(0, int(left.Milliseconds())))
-		if err != nil && err != unix.EINTR { //nolint:errorlint // an errno, never wrapped
+		if err != nil && !errors.Is(err, unix.EINTR) {
 			return list
 		}
 		var alive []*process

@@ -129,13 +129,15 @@ func (s openrc) env() []string   { return envFile(s.envFile()) }
 
 func (s openrc) command() []string {
 	script, _ := os.ReadFile(s.path)
+	program, args := "kombi", ""
 	for line := range strings.Lines(string(script)) {
-		if args, ok := strings.CutPrefix(strings.TrimSpace(line), "command_args="); ok {
-			// A quoted word that holds words.
-			return append([]string{"kombi"}, words(strings.Join(words(args), " "))...)
+		if value, ok := strings.CutPrefix(line, "command="); ok {
+			program = strings.Join(words(value), " ")
+		} else if value, ok := strings.CutPrefix(line, "command_args="); ok {
+			args = strings.Join(words(value), " ") // a quoted word that holds words
 		}
 	}
-	return nil
+	return append([]string{program}, words(args)...)
 }
 
 func (s openrc) stop(ctx context.Context) error {

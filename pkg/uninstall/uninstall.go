@@ -36,8 +36,9 @@ type Options struct {
 	// logs of this data directory's pods are removed.
 	PodLogs string
 	// ConfigDir is /etc/kombi, LogDir /var/log, BinDir the folder of the kombi
-	// file and its links. These and the units are shared by all Kombis of a
-	// machine and removed with the last one. Empty means the default.
+	// file and its links. These are shared by all Kombis of a machine and removed
+	// with the last one. Empty means the default; for BinDir the folder of the
+	// file that the service starts, or else /usr/local/bin.
 	ConfigDir, LogDir, BinDir string
 	// Root is prepended to the folders in which services are defined; it is
 	// empty except in tests.
@@ -73,7 +74,6 @@ func (o Options) withDefaults() Options {
 	def(&o.PodLogs, "/var/log/pods")
 	def(&o.ConfigDir, "/etc/kombi")
 	def(&o.LogDir, "/var/log")
-	def(&o.BinDir, "/usr/local/bin")
 	if o.Grace == 0 {
 		o.Grace = defaultGrace
 	}
@@ -98,6 +98,9 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	own, others := services(o)
+	if o.BinDir == "" {
+		o.BinDir = binDirOf(own)
+	}
 	// The last Kombi takes the shared files with it, but one that was only tried
 	// out in some other folder does not.
 	whole := len(others) == 0 && (len(own) > 0 || o.DataDir == payload.DefaultDataDir)
@@ -152,6 +155,16 @@ func Run(ctx context.Context, o Options) error {
 	}
 	fmt.Fprintln(o.Out, "Kombi is removed")
 	return nil
+}
+
+// binDirOf returns the folder of the kombi file that the first service starts.
+func binDirOf(own []service) string {
+	for _, s := range own {
+		if c := s.command(); len(c) > 0 && filepath.IsAbs(c[0]) && filepath.Base(c[0]) == "kombi" {
+			return filepath.Dir(c[0])
+		}
+	}
+	return "/usr/local/bin"
 }
 
 // run is one Run in progress.

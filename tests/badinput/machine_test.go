@@ -139,7 +139,7 @@ func self(t *testing.T) string {
 // shortDir leaves room for the names of sockets below a data directory.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kb")
+	dir, err := os.MkdirTemp(harness.Dir(), "b")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir

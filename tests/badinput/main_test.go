@@ -12,4 +12,4 @@ import (
 	"github.com/kombi-k8s/kombi/tests/e2e/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(harness.Main(m, func() error { return nil })) }

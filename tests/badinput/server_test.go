@@ -1,7 +1,6 @@
 package badinput
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,17 +19,22 @@ func TestDatastore(t *testing.T) {
 		name  string
 		file  string
 		bytes string
+		also  string // a file with the same content
 		want  []string
 	}{
-		{"SQLite file that is none", "server/db/state.db", strings.Repeat("not a database ", 1000), []string{"state.db is damaged", "restore the file from a backup"}},
-		{"SQLite file cut off", "server/db/state.db", "SQLite format 3\x00\x10\x00\x01\x01\x00\x40\x20\x20", []string{"state.db is damaged", "restore the file from a backup"}},
-		{"certificate authority that is none", "server/tls/server-ca.crt", "not a certificate", []string{"server-ca.crt", ";"}},
+		{"SQLite file that is none", "server/db/state.db", strings.Repeat("not a database ", 1000), "", []string{"state.db is damaged", "restore the file from a backup"}},
+		{"SQLite file cut off", "server/db/state.db", "SQLite format 3\x00\x10\x00\x01\x01\x00\x40\x20\x20", "", []string{"state.db is damaged", "restore the file from a backup"}},
+		{"certificate authority without its key", "server/tls/server-ca.crt", "not a certificate", "", []string{"server-ca.key", "put the key back from a backup"}},
+		{"certificate authority that is none", "server/tls/server-ca.crt", "not a certificate", "server/tls/server-ca.key", []string{"server-ca", "backup"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			path, env := program(t)
 			dir := shortDir(t)
 			file := filepath.Join(dir, "data", row.file)
 			put(t, file, row.bytes)
+			if row.also != "" {
+				put(t, filepath.Join(dir, "data", row.also), row.bytes)
+			}
 			r := run(t, start{path: path, env: env, args: serverArgs(t, dir)})
 			r.refused(t, row.want...)
 			if data, err := os.ReadFile(file); err != nil || string(data) != row.bytes {
@@ -68,10 +72,11 @@ func TestRunningServer(t *testing.T) {
 	put(t, manifests+"unknown.yaml", "apiVersion: example.org/v1\nkind: Widget\nmetadata:\n  name: w\n")
 	put(t, manifests+"nameless.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n")
 	put(t, manifests+"values.yaml", "replicas: 3\nimage: shop\n")
-	pid := serve(t, path, env, serverArgs(t, dir))
+	log := filepath.Join(t.TempDir(), "log")
+	pid := serve(t, path, env, serverArgs(t, dir), log)
 
 	t.Run("archives", func(t *testing.T) { testArchives(t, path, env, data) })
-	t.Run("manifests", func(t *testing.T) { testManifests(t, path, env, data) })
+	t.Run("manifests", func(t *testing.T) { testManifests(t, path, env, log) })
 	t.Run("second server with the data directory", func(t *testing.T) {
 		r := run(t, start{path: path, env: env, args: serverArgs(t, dir, "--https-listen-port=7443", "--kubelet-port=7250")})
 		r.refused(t, fmt.Sprintf("another Kombi (process %d) is running with the data directory %s", pid, data), "kombi stop")
@@ -94,12 +99,13 @@ func configMap(name string) string {
 }
 
 // serve runs a server until the end of the test, and waits until it is ready.
-func serve(t *testing.T, path string, env, args []string) (pid int) {
+func serve(t *testing.T, path string, env, args []string, log string) (pid int) {
 	t.Helper()
-	var log bytes.Buffer
+	out, err := os.Create(log)
+	must(t, err)
 	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.Dir = env, "/"
-	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.Stdout, cmd.Stderr = out, out
 	must(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -112,9 +118,12 @@ func serve(t *testing.T, path string, env, args []string) (pid int) {
 			t.Error("the server did not stop")
 			<-ended
 		}
-		noCrash(t, log.String())
+		_ = out.Close()
+		said, err := os.ReadFile(log)
+		must(t, err)
+		noCrash(t, string(said))
 		if t.Failed() {
-			t.Log(tail(log.String()))
+			t.Log(tail(string(said)))
 		}
 	})
 	r := run(t, start{path: path, env: env, args: []string{"status", "--wait=25s"}})
@@ -141,7 +150,8 @@ func testArchives(t *testing.T, path string, env []string, data string) {
 		bytes string
 		want  []string
 	}{
-		{"truncated archive", string(archive[:len(archive)/2]), []string{"is refused", "copy it again"}},
+		{"truncated archive", string(archive[:len(archive)/1024*512+100]), []string{"is refused", "it ends too early", "copy it again"}},
+		{"archive truncated between two files", string(archive[:len(archive)/1024*512]), []string{"is refused", ":"}},
 		{"damaged archive", string(archive[:600]) + strings.Repeat("?", 600) + string(archive[1200:]), []string{"is refused", ":"}},
 		{"empty archive", "", []string{"is refused", "it is empty", "copy it again"}},
 		{"text in place of an archive", strings.Repeat("hello ", 200), []string{"is refused", "it is not an image archive", "use one that"}},
@@ -170,7 +180,7 @@ func firstImage(table string) string {
 	return ""
 }
 
-func testManifests(t *testing.T, path string, env []string, _ string) {
+func testManifests(t *testing.T, path string, env []string, log string) {
 	kubectl := func(args ...string) string {
 		return run(t, start{path: path, env: env, args: append([]string{"kubectl"}, args...)}).stdout
 	}
@@ -185,7 +195,6 @@ func testManifests(t *testing.T, path string, env []string, _ string) {
 		{"unknown kind", message("unknown"), []string{"Widget", "unknown.yaml"}},
 		{"object without a name", message("nameless"), []string{"nameless.yaml", "name"}},
 		{"values of a chart", message("values"), []string{"values.yaml", "apiVersion"}},
-		{"text file", []string{"get", "events", "-A", "-o", "jsonpath={range .items[*]}{.message}{\"\\n\"}{end}"}, []string{"notes.txt is ignored", "only .yaml, .yml and .json files are applied"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			deadline := time.Now().Add(patience)
@@ -207,6 +216,13 @@ func testManifests(t *testing.T, path string, env []string, _ string) {
 			}
 		})
 	}
+	t.Run("file that is no manifest", func(t *testing.T) {
+		said, err := os.ReadFile(log)
+		must(t, err)
+		if !strings.Contains(string(said), "notes.txt is ignored: only .yaml, .yml and .json files are applied") {
+			t.Errorf("the log does not name notes.txt:\n%s", tail(string(said)))
+		}
+	})
 }
 
 func message(addon string) []string {

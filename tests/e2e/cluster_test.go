@@ -53,11 +53,21 @@ func freshTests() []test {
 }
 
 func sharedTests() []test {
-	return []test{}
+	return []test{
+		{"Shop", testShop},
+		{"Autoscaler", testAutoscaler},
+		{"Kubectl", testKubectl},
+		{"Network", testNetwork},
+		{"Resize", testResize},
+		{"PodSecurity", testPodSecurity},
+		{"Tutorial", testTutorial},
+	}
 }
 
 func lastTests() []test {
-	return []test{}
+	return []test{
+		{"Restart", testRestart},
+	}
 }
 
 // imageCache is where test images are kept between runs.

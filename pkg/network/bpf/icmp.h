@@ -36,8 +36,9 @@ static __always_inline int restore_quote(struct __sk_buff *skb, struct packet *p
 	reply.sport = ports.dport;
 	reply.dport = ports.sport;
 	reply.proto = ip.proto;
+	// What answers the quoted packet is turned into the answer to the packet as it was sent.
 	f = bpf_map_lookup_elem(&flows, &reply);
-	if (!f || !(f->flags & FLOW_REPLY))
+	if (!f)
 		return 0;
 	was = *f;
 

@@ -15,7 +15,11 @@ static __always_inline int masquerade(struct __sk_buff *skb, struct packet *p, _
 
 	p->t.zone = ZONE_MASQ;
 	f = bpf_map_lookup_elem(&flows, &p->t);
-	if (f && !(f->flags & FLOW_REPLY) && f->saddr == addr && !(is_syn(p) && (f->flags & FLOW_CLOSED))) {
+	if (f && (f->flags & FLOW_DIRECT) && !is_syn(p) && !flow_idle(f, p->t.proto)) {
+		flow_touch(p, f);
+		return NOT_TRANSLATED;
+	}
+	if (f && !(f->flags & (FLOW_REPLY | FLOW_DIRECT)) && f->saddr == addr && !(is_syn(p) && (f->flags & FLOW_CLOSED))) {
 		// The other direction may have been forgotten under pressure; then start over.
 		struct tuple back = {
 			.saddr = f->daddr, .daddr = f->saddr, .sport = f->dport, .dport = f->sport,
@@ -85,12 +89,18 @@ static __always_inline int unmasquerade(struct __sk_buff *skb, struct packet *p)
 static __always_inline void remember_direct(const struct packet *p)
 {
 	struct tuple key;
-	struct flow same = {};
+	struct flow same = {}, *known;
 
 	reverse(&p->t, &key);
 	key.zone = ZONE_MASQ;
-	if (bpf_map_lookup_elem(&flows, &key))
-		return;
+	known = bpf_map_lookup_elem(&flows, &key);
+	if (known) {
+		if (known->flags & FLOW_DIRECT)
+			known->seen = now();
+		if (!is_syn(p))
+			return;
+	}
+	same.flags = FLOW_DIRECT;
 	same.saddr = key.saddr;
 	same.daddr = key.daddr;
 	same.sport = key.sport;

@@ -31,15 +31,20 @@ static __always_inline int refuse_socket(void)
 	return DENY;
 }
 
+// target is where a socket connects or sends to, or whence it received.
+struct target {
+	__be32 addr;
+	__be16 port;
+};
+
 // translate gives the socket a backend instead of the service address.
-static __always_inline int translate(struct bpf_sock_addr *ctx, bool connecting)
+static __always_inline int translate(struct bpf_sock_addr *ctx, struct target *to, bool connecting)
 {
 	struct socket_key key = {.cookie = bpf_get_socket_cookie(ctx)};
 	struct socket_peer peer = {}, *known;
 	struct backend b = {};
 	struct service *s;
-	__be32 addr = ctx->user_ip4;
-	__be16 port = ctx->user_port;
+	struct target was = *to;
 	__u8 proto = ctx->protocol;
 	bool host = in_host(ctx);
 	__u32 local;
@@ -49,27 +54,27 @@ static __always_inline int translate(struct bpf_sock_addr *ctx, bool connecting)
 		return ALLOW;
 	if (proto == IPPROTO_UDP && !host)
 		return ALLOW;
-	local = local_kind(addr);
+	local = local_kind(was.addr);
 	if (local == LOCAL_SERVICE)
 		return ALLOW;
-	node = local == LOCAL_NODE || (host && ((addr & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000)));
-	s = service_find(addr, port, proto, SCOPE_INSIDE, node);
+	node = local == LOCAL_NODE || (host && ((was.addr & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000)));
+	s = service_find(was.addr, was.port, proto, SCOPE_INSIDE, node);
 	if (!s) {
-		if (prefix_kind(addr) != PREFIX_SERVICES)
+		if (prefix_kind(was.addr) != PREFIX_SERVICES)
 			return ALLOW;
 		// From pods the packets are answered with a reset.
 		return have_set_retval || host ? refuse_socket() : ALLOW;
 	}
 
-	key.addr = addr;
-	key.port = port;
+	key.addr = was.addr;
+	key.port = was.port;
 	key.dir = TO_BACKEND;
 	if (!connecting) {
 		// An unconnected socket stays with the backend of its last message.
 		known = bpf_map_lookup_elem(&sockets, &key);
 		if (known && is_member(s->id, known->addr, known->port)) {
-			ctx->user_ip4 = known->addr;
-			ctx->user_port = known->port;
+			to->addr = known->addr;
+			to->port = known->port;
 			return ALLOW;
 		}
 	}
@@ -85,53 +90,119 @@ static __always_inline int translate(struct bpf_sock_addr *ctx, bool connecting)
 	key.addr = b.addr;
 	key.port = b.port;
 	key.dir = TO_SERVICE;
-	peer.addr = addr;
-	peer.port = port;
+	peer.addr = was.addr;
+	peer.port = was.port;
 	peer.service = s->id;
 	bpf_map_update_elem(&sockets, &key, &peer, BPF_ANY);
-	ctx->user_ip4 = b.addr;
-	ctx->user_port = b.port;
+	to->addr = b.addr;
+	to->port = b.port;
 	return ALLOW;
 }
 
 // restore shows the program the address it asked for.
-static __always_inline int restore(struct bpf_sock_addr *ctx)
+static __always_inline void restore(struct bpf_sock_addr *ctx, struct target *from)
 {
 	struct socket_key key = {
 		.cookie = bpf_get_socket_cookie(ctx),
-		.addr = ctx->user_ip4,
-		.port = ctx->user_port,
+		.addr = from->addr,
+		.port = from->port,
 		.dir = TO_SERVICE,
 	};
 	struct socket_peer *peer = bpf_map_lookup_elem(&sockets, &key);
 
 	if (peer) {
-		ctx->user_ip4 = peer->addr;
-		ctx->user_port = peer->port;
+		from->addr = peer->addr;
+		from->port = peer->port;
 	}
+}
+
+static __always_inline int translate4(struct bpf_sock_addr *ctx, bool connecting)
+{
+	struct target to = {.addr = ctx->user_ip4, .port = ctx->user_port};
+	int verdict = translate(ctx, &to, connecting);
+
+	ctx->user_ip4 = to.addr;
+	ctx->user_port = to.port;
+	return verdict;
+}
+
+static __always_inline int restore4(struct bpf_sock_addr *ctx)
+{
+	struct target from = {.addr = ctx->user_ip4, .port = ctx->user_port};
+
+	restore(ctx, &from);
+	ctx->user_ip4 = from.addr;
+	ctx->user_port = from.port;
+	return ALLOW;
+}
+
+// is_mapped tells whether an IPv6 socket speaks to an IPv4 address, ::ffff:a.b.c.d.
+static __always_inline bool is_mapped(struct bpf_sock_addr *ctx)
+{
+	return ctx->user_ip6[0] == 0 && ctx->user_ip6[1] == 0 && ctx->user_ip6[2] == bpf_htonl(0xffff);
+}
+
+static __always_inline int restore6(struct bpf_sock_addr *ctx)
+{
+	struct target from = {.port = ctx->user_port};
+
+	if (!is_mapped(ctx))
+		return ALLOW;
+	from.addr = ctx->user_ip6[3];
+	restore(ctx, &from);
+	ctx->user_ip6[3] = from.addr;
+	ctx->user_port = from.port;
 	return ALLOW;
 }
 
 SEC("cgroup/connect4")
 int connect4(struct bpf_sock_addr *ctx)
 {
-	return translate(ctx, true);
+	return translate4(ctx, true);
 }
 
+// IPv6 sockets that send to IPv4 addresses come here as well.
 SEC("cgroup/sendmsg4")
 int sendmsg4(struct bpf_sock_addr *ctx)
 {
-	return translate(ctx, false);
+	return translate4(ctx, false);
 }
 
 SEC("cgroup/recvmsg4")
 int recvmsg4(struct bpf_sock_addr *ctx)
 {
-	return restore(ctx);
+	return restore4(ctx);
 }
 
 SEC("cgroup/getpeername4")
 int getpeername4(struct bpf_sock_addr *ctx)
 {
-	return restore(ctx);
+	return restore4(ctx);
+}
+
+SEC("cgroup/connect6")
+int connect6(struct bpf_sock_addr *ctx)
+{
+	struct target to = {.port = ctx->user_port};
+	int verdict;
+
+	if (!is_mapped(ctx))
+		return ALLOW;
+	to.addr = ctx->user_ip6[3];
+	verdict = translate(ctx, &to, true);
+	ctx->user_ip6[3] = to.addr;
+	ctx->user_port = to.port;
+	return verdict;
+}
+
+SEC("cgroup/recvmsg6")
+int recvmsg6(struct bpf_sock_addr *ctx)
+{
+	return restore6(ctx);
+}
+
+SEC("cgroup/getpeername6")
+int getpeername6(struct bpf_sock_addr *ctx)
+{
+	return restore6(ctx);
 }

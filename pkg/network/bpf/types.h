@@ -74,6 +74,7 @@ struct tuple {
 
 #define FLOW_REPLY 1  // translates what comes back
 #define FLOW_CLOSED 2 // FIN or RST was seen
+#define FLOW_DIRECT 4 // answers a host outside that asked the pod by its own address
 
 // flow is what the packets of a tuple are turned into.
 struct flow {

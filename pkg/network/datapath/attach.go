@@ -141,7 +141,8 @@ func (d *Datapath) dropLink(name string) error {
 	return err
 }
 
-const filterPriority = 1
+// filterPriority is one that other software is unlikely to use.
+const filterPriority = 75
 
 // ensureFilter replaces our clsact filter at one direction of a device.
 func ensureFilter(ifindex int, parent uint32, name string, prog *ebpf.Program) error {

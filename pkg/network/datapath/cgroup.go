@@ -21,8 +21,11 @@ func (d *Datapath) AttachSockets(path string) error {
 	}{
 		{"sock_recvmsg4", d.objs.Recvmsg4, ebpf.AttachCGroupUDP4Recvmsg},
 		{"sock_getpeername4", d.objs.Getpeername4, ebpf.AttachCgroupInet4GetPeername},
+		{"sock_recvmsg6", d.objs.Recvmsg6, ebpf.AttachCGroupUDP6Recvmsg},
+		{"sock_getpeername6", d.objs.Getpeername6, ebpf.AttachCgroupInet6GetPeername},
 		{"sock_sendmsg4", d.objs.Sendmsg4, ebpf.AttachCGroupUDP4Sendmsg},
 		{"sock_connect4", d.objs.Connect4, ebpf.AttachCGroupInet4Connect},
+		{"sock_connect6", d.objs.Connect6, ebpf.AttachCGroupInet6Connect},
 	}
 	if path == "" {
 		var errs []error

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -105,10 +106,12 @@ func Load(opts Options) (*Datapath, error) {
 	return d, nil
 }
 
-// Fresh reports whether the maps are empty because no process before used their
-// schema. If another schema's programs are attached, their maps still serve:
-// fill the new ones before attaching.
-func (d *Datapath) Fresh() bool { return d.fresh }
+// TakeoverPending reports whether programs of another schema are attached and still
+// serve from their own maps. Fill the new maps before attaching, and call
+// DropOldSchemas after it.
+func (d *Datapath) TakeoverPending() bool {
+	return d.hasLinks() && (d.fresh || len(d.oldSchemas()) > 0)
+}
 
 // Pinned reports whether the data plane outlives the process.
 func (d *Datapath) Pinned() bool { return d.pinDir != "" }
@@ -128,15 +131,26 @@ func (d *Datapath) Close() error {
 // DropOldSchemas removes the maps that programs before this schema used. Call it
 // once all links run the new programs.
 func (d *Datapath) DropOldSchemas() {
+	for _, dir := range d.oldSchemas() {
+		_ = os.RemoveAll(dir)
+	}
+}
+
+func (d *Datapath) oldSchemas() []string {
 	if d.pinDir == "" {
-		return
+		return nil
 	}
 	dirs, _ := filepath.Glob(filepath.Join(d.pinDir, "maps-*"))
-	for _, dir := range dirs {
-		if dir != d.mapDir() {
-			_ = os.RemoveAll(dir)
-		}
+	return slices.DeleteFunc(dirs, func(dir string) bool { return dir == d.mapDir() })
+}
+
+// hasLinks reports whether programs of a process before are attached.
+func (d *Datapath) hasLinks() bool {
+	if d.pinDir == "" {
+		return false
 	}
+	entries, err := os.ReadDir(d.linkDir())
+	return err == nil && len(entries) > 0
 }
 
 func (d *Datapath) mapDir() string  { return filepath.Join(d.pinDir, "maps-"+schema) }

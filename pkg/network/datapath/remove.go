@@ -9,15 +9,6 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// HasLinks reports whether programs of a process before are attached.
-func (d *Datapath) HasLinks() bool {
-	if d.pinDir == "" {
-		return false
-	}
-	entries, err := os.ReadDir(d.linkDir())
-	return err == nil && len(entries) > 0
-}
-
 // RemoveAll detaches all programs and removes all maps that are pinned below pinDir.
 func RemoveAll(pinDir string) error {
 	// Links first, so that no program runs with its maps gone.

@@ -31,7 +31,7 @@ func compute(cfg Config, s *corev1.Service, sl map[string]*discoveryv1.EndpointS
 	outsideLocal := s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 
 	clusterIPs := addrs(cfg, s.Spec.ClusterIPs)
-	if len(clusterIPs) == 0 {
+	if len(s.Spec.ClusterIPs) == 0 {
 		clusterIPs = addrs(cfg, []string{s.Spec.ClusterIP})
 	}
 	external := addrs(cfg, s.Spec.ExternalIPs)

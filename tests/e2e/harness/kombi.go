@@ -138,8 +138,12 @@ func (k *Kombi) WaitReady(t testing.TB) time.Duration {
 		if !k.Running() {
 			t.Fatalf("kombi server ended: %v\n%s", k.exitError(), tail(k.Log, 30))
 		}
+		before := last
 		if last = k.nodeReady(); last == nil {
 			return time.Since(start)
+		}
+		if testing.Verbose() && (before == nil || before.Error() != last.Error()) {
+			t.Logf("%6s: %v", time.Since(start).Round(time.Millisecond), last)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

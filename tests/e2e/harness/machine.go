@@ -55,9 +55,6 @@ func mounts(dir string) error {
 		flags                uintptr
 	}{
 		{"none", "/", "", unix.MS_REC | unix.MS_PRIVATE},
-		// Pods with mount propagation need their folders shared with themselves only.
-		{dir, dir, "", unix.MS_BIND},
-		{"none", dir, "", unix.MS_SHARED},
 		{"proc", "/proc", "proc", sane},
 		{resolv, real, "", unix.MS_BIND},
 		// A new /sys shows the new network; the cgroups of the old one come along.
@@ -67,13 +64,23 @@ func mounts(dir string) error {
 		// eBPF objects pinned here end with the namespace.
 		{"bpf", "/sys/fs/bpf", "bpf", sane},
 		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV},
+		// What the kubelet mounts has to reach pods; shared, but not with the
+		// machine around. Mounted last, or the copy of the cgroups would be
+		// taken back by its own propagation.
+		{dir, dir, "", unix.MS_BIND},
+		{"none", dir, "", unix.MS_SHARED},
 		{"none", "/run", "", unix.MS_SHARED},
 	} {
+		if m.target == dir && m.flags == unix.MS_BIND {
+			if err := unix.Unmount(cgroups, unix.MNT_DETACH); err != nil {
+				return fmt.Errorf("unmount %s: %w", cgroups, err)
+			}
+		}
 		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}
-	return unix.Unmount(cgroups, unix.MNT_DETACH)
+	return nil
 }
 
 // network makes the namespace "outside" and a wire to it.
