@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 
 	"github.com/kombi-k8s/kombi/manifests"
@@ -48,7 +49,11 @@ func (w *wiring) addons(admin *rest.Config) ([]component.Component, []controlpla
 		if options.Kube, err = w.client("system:kombi:network"); err != nil {
 			return nil, nil, err
 		}
-		all = append(all, network.New(options))
+		dataPlane := network.New(options)
+		// One registry for all parts: the API server's /metrics shows it, behind
+		// the API's authorization.
+		legacyregistry.RawMustRegister(dataPlane.Collectors()...)
+		all = append(all, dataPlane)
 	}
 	if !c.Disabled("dns") {
 		identity, err := w.client("system:kombi:dns")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kombi-k8s/kombi/pkg/component"
 	"github.com/kombi-k8s/kombi/pkg/config"
@@ -59,8 +60,12 @@ func build(c *config.Config, facts host.Facts, log *slog.Logger, started time.Ti
 	if err != nil {
 		return nil, err
 	}
+	itself, err := w.client("system:node:"+c.NodeName, "system:nodes")
+	if err != nil {
+		return nil, err
+	}
 	report := status.NewServer(status.Options{
-		Socket: w.paths.ControlSocket, Version: version.String(), Started: started, NodeName: c.NodeName, Kube: admin,
+		Socket: w.paths.ControlSocket, Version: version.String(), Started: started, NodeName: c.NodeName, Kube: itself,
 	})
 	components := append([]component.Component{w.certs, report}, control...)
 	components = append(append(components, machine...), addons...)
@@ -135,8 +140,9 @@ func (w *wiring) controlPlane(admin *rest.Config, apis []controlplane.InProcessA
 	c := w.config
 	store := datastore.NewSQLite(datastore.Options{
 		Log: w.log, File: w.paths.DB, SnapshotDir: w.paths.Snapshots, Socket: filepath.Join(w.paths.RunDir, "kine.sock"),
+		Metrics: legacyregistry.Registerer(),
 	})
-	kubeletClient, err := w.certs.Client("kube-apiserver-kubelet-client", "system:masters")
+	kubeletClient, err := w.certs.Client("system:kube-apiserver")
 	if err != nil {
 		return nil, err
 	}

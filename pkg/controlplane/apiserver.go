@@ -127,7 +127,7 @@ func (s *APIServer) Run(ctx context.Context, ready func()) error {
 
 // shutdownGrace is how long requests that are being answered may take when the
 // process stops.
-const shutdownGrace = 2 * time.Second
+const shutdownGrace = time.Second
 
 // options translates our options into upstream's.
 func (s *APIServer) options() (*options.ServerRunOptions, error) {

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/kombi-k8s/kombi/pkg/pki"
 	cmapp "k8s.io/kubernetes/cmd/kube-controller-manager/app"
@@ -55,6 +56,8 @@ func (m *ControllerManager) Run(ctx context.Context, ready func()) error {
 	opts.Generic.LeaderElection.LeaderElect = false
 	// Its metrics are part of the API server's /metrics and its health of ours: no port.
 	opts.SecureServing.BindPort = 0
+	// Controllers keep nothing that a later start would miss.
+	opts.ControllerShutdownTimeout = time.Second
 	opts.KubeCloudShared.UseServiceAccountCredentials = true
 	opts.KubeCloudShared.AllocateNodeCIDRs = true
 	opts.KubeCloudShared.ClusterCIDR = o.ClusterCIDR.String()

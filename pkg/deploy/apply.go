@@ -69,6 +69,9 @@ func (d *Deployer) apply(ctx context.Context, plans []*planned) []*outcome {
 		byPhase[phaseDefinitions] = nil
 	}
 	for ph, tasks := range byPhase {
+		if ctx.Err() != nil {
+			break
+		}
 		inParallel(tasks, func(t *task) { t.result, t.problem = d.applyOne(ctx, t, fresh) })
 		if phase(ph) == phaseDefinitions {
 			d.awaitDefinitions(ctx, tasks, needed, fresh)

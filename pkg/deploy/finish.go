@@ -20,6 +20,9 @@ import (
 func (d *Deployer) finish(ctx context.Context, outcomes []*outcome, all []*planned, seen int64) {
 	owned := ownedKeys(all)
 	for _, o := range outcomes {
+		if ctx.Err() != nil {
+			return // the next start finds out what was done and what was not
+		}
 		// A file that is being written looks like one from which documents were
 		// removed. The next pass, which is due already, knows better.
 		stale := !o.bundled() && d.changes.Load() != seen
@@ -208,7 +211,7 @@ func (d *Deployer) intend(ctx context.Context, p *planned) {
 		}
 		return status, true
 	})
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		d.opts.Log.Warn("what a set is about to make cannot be recorded; going on", "addon", p.name, "error", err)
 	}
 }
@@ -231,6 +234,9 @@ func (d *Deployer) record(ctx context.Context, o *outcome, checksum string) bool
 		after, changed = o.status(status, generation, metav1.Now())
 		return after, changed
 	})
+	if err != nil && ctx.Err() != nil {
+		return false
+	}
 	if err != nil {
 		d.opts.Log.Warn("the outcome of a set cannot be recorded; trying again", "addon", o.name, "error", err)
 		return false

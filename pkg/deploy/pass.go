@@ -42,6 +42,9 @@ func (d *Deployer) pass(ctx context.Context, watch *folderWatch) time.Duration {
 		}
 	}
 	d.finish(ctx, d.apply(ctx, due), plans, seen)
+	if ctx.Err() != nil {
+		return idle
+	}
 	if !unknown {
 		d.removeGone(ctx, plans, seen)
 	}

@@ -152,7 +152,7 @@ func (e *env) pair(one place, oneName string, two place, twoName string) {
 	open := func(p place) netns.NsHandle {
 		path := p.netns
 		if path == "" {
-			path = "/proc/self/ns/net"
+			path = "/proc/thread-self/ns/net" // the first thread may have become a pod
 		}
 		ns, err := netns.GetFromPath(path)
 		e.must(err)

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -142,11 +143,24 @@ func (c *Cluster) addLeaf(l *Leaf) (*Leaf, error) {
 // both change in one step.
 func (c *Cluster) Client(user string, groups ...string) (*Leaf, error) {
 	file := c.file("client-" + strings.ReplaceAll(strings.TrimPrefix(user, "system:"), ":", "-") + ".pem")
+	if l := c.issued(file); l != nil {
+		return l, nil
+	}
 	return c.addLeaf(&Leaf{
 		CertFile: file, KeyFile: file,
 		Subject: pkix.Name{CommonName: user, Organization: groups},
 		Usages:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, authority: c.ClientCA,
 	})
+}
+
+// issued returns the leaf kept in a file, if there is one already.
+func (c *Cluster) issued(file string) *Leaf {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.IndexFunc(c.leaves, func(l *Leaf) bool { return l.CertFile == file }); i >= 0 {
+		return c.leaves[i]
+	}
+	return nil
 }
 
 // RESTConfig returns the connection settings with which the holder of the leaf

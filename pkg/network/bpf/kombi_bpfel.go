@@ -161,10 +161,13 @@ const (
 	KombiMapSlots           = "slots"
 	KombiMapSockets         = "sockets"
 	KombiProgConnect4       = "connect4"
+	KombiProgConnect6       = "connect6"
 	KombiProgFromOutside    = "from_outside"
 	KombiProgFromPod        = "from_pod"
 	KombiProgGetpeername4   = "getpeername4"
+	KombiProgGetpeername6   = "getpeername6"
 	KombiProgRecvmsg4       = "recvmsg4"
+	KombiProgRecvmsg6       = "recvmsg6"
 	KombiProgSendmsg4       = "sendmsg4"
 	KombiProgToOutside      = "to_outside"
 	KombiProgToPod          = "to_pod"
@@ -217,10 +220,13 @@ type KombiSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type KombiProgramSpecs struct {
 	Connect4     *ebpf.ProgramSpec `ebpf:"connect4"`
+	Connect6     *ebpf.ProgramSpec `ebpf:"connect6"`
 	FromOutside  *ebpf.ProgramSpec `ebpf:"from_outside"`
 	FromPod      *ebpf.ProgramSpec `ebpf:"from_pod"`
 	Getpeername4 *ebpf.ProgramSpec `ebpf:"getpeername4"`
+	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
 	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
+	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	ToOutside    *ebpf.ProgramSpec `ebpf:"to_outside"`
 	ToPod        *ebpf.ProgramSpec `ebpf:"to_pod"`
@@ -320,10 +326,13 @@ type KombiVariables struct {
 // It can be passed to LoadKombiObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KombiPrograms struct {
 	Connect4     *ebpf.Program `ebpf:"connect4"`
+	Connect6     *ebpf.Program `ebpf:"connect6"`
 	FromOutside  *ebpf.Program `ebpf:"from_outside"`
 	FromPod      *ebpf.Program `ebpf:"from_pod"`
 	Getpeername4 *ebpf.Program `ebpf:"getpeername4"`
+	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
 	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
+	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
 	ToOutside    *ebpf.Program `ebpf:"to_outside"`
 	ToPod        *ebpf.Program `ebpf:"to_pod"`
@@ -332,10 +341,13 @@ type KombiPrograms struct {
 func (p *KombiPrograms) Close() error {
 	return _KombiClose(
 		p.Connect4,
+		p.Connect6,
 		p.FromOutside,
 		p.FromPod,
 		p.Getpeername4,
+		p.Getpeername6,
 		p.Recvmsg4,
+		p.Recvmsg6,
 		p.Sendmsg4,
 		p.ToOutside,
 		p.ToPod,

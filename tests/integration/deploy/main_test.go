@@ -165,7 +165,8 @@ func (p *plane) graph(dir string) (*component.Graph, error) {
 	return component.NewGraph(p.log, p.certs, store,
 		controlplane.NewAPIServer(controlplane.APIServerOptions{
 			Log: p.log, Certificates: p.certs, KubeletClient: kubelets, Loopback: p.admin, Datastore: store.Endpoint(),
-			BindAddress: loopback, Port: int(port), AdvertiseAddress: loopback, ServiceCIDR: services,
+			// An endpoint cannot be a loopback address; nobody uses this one.
+			BindAddress: loopback, Port: int(port), AdvertiseAddress: netip.MustParseAddr("192.0.2.1"), ServiceCIDR: services,
 			NodePortFirst: 30000, NodePortLast: 32767, ClusterDomain: "cluster.local", AuthenticationConfig: anonymous,
 		}),
 		controlplane.NewControllerManager(controlplane.ControllerManagerOptions{
