@@ -23,7 +23,7 @@ STATIC := -s -w -extldflags -static
 STAMP = $(eval STAMP := $(shell scripts/ldflags.sh))$(STAMP)
 
 # Programs in the payload. kombi is first: it takes longest to unpack.
-PROGRAMS := kombi containerd-shim-runc-v2 runc kombi-cni pause
+PROGRAMS := kombi containerd-shim-runc-v2 runc kombi-cni crictl pause
 PAYLOAD := $(PROGRAMS:%=$(BUILD)/%)
 
 .PHONY: all
@@ -58,6 +58,9 @@ $(BUILD)/containerd-shim-runc-v2: FORCE
 
 $(BUILD)/kombi-cni: FORCE
 	@CGO_ENABLED=0 scripts/build.sh $@ ./cmd/kombi-cni "-s -w $(STAMP)"
+
+$(BUILD)/crictl: FORCE
+	@scripts/build.sh $@ sigs.k8s.io/cri-tools/cmd/crictl "$(STATIC) $(STAMP)"
 
 $(BUILD)/launcher: FORCE
 	@CGO_ENABLED=0 scripts/build.sh $@ ./cmd/launcher "-s -w"

@@ -27,5 +27,6 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 	[ -z "$DATE" ] || stamp $package.buildDate "$DATE"
 done
 stamp github.com/containerd/containerd/v2/version.Version "$CONTAINERD"
+stamp sigs.k8s.io/cri-tools/pkg/version.Version "$CRI_TOOLS"
 stamp github.com/containerd/containerd/v2/version.Package github.com/containerd/containerd/v2
 echo

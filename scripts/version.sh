@@ -11,6 +11,7 @@ cd "$(dirname "$0")/.."
 release=$(cat VERSION)
 kubernetes=$(sed -n 's/^[[:space:]]*k8s.io\/kubernetes \(v[^ ]*\).*/\1/p' go.mod | head -n 1)
 containerd=$(sed -n 's/^[[:space:]]*github.com\/containerd\/containerd\/v2 \(v[^ ]*\).*/\1/p' go.mod | head -n 1)
+cri_tools=$(sed -n 's/^[[:space:]]*sigs.k8s.io\/cri-tools \(v[^ ]*\).*/\1/p' go.mod | head -n 1)
 
 # safe.directory: under sudo the checkout belongs to somebody else.
 git() { command git -c safe.directory='*' "$@" 2>/dev/null; }
@@ -37,5 +38,6 @@ echo "KUBERNETES=$kubernetes"
 echo "KUBERNETES_MAJOR=$(echo "${kubernetes#v}" | cut -d. -f1)"
 echo "KUBERNETES_MINOR=$(echo "${kubernetes#v}" | cut -d. -f2)"
 echo "CONTAINERD=$containerd"
+echo "CRI_TOOLS=$cri_tools"
 echo "COMMIT=$commit"
 echo "DATE=$date"

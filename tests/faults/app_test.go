@@ -162,10 +162,11 @@ func (a *app) answers(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
 	harness.Eventually(t, 30*time.Second, "exec, DNS and Service in a pod", func(context.Context) error {
-		// busybox's wget has no resolver of its own.
+		// wget of a static busybox wants libraries to look up names; nc and nslookup do not.
 		out, err := a.k.TryKubectl("-n", a.ns, "exec", "tool", "--", "sh", "-c",
-			"nslookup web."+a.ns+".svc.cluster.local | grep -q "+serviceIP+" && wget -T 5 -qO- http://"+serviceIP+"/version")
-		if err != nil || out != "v1\n" {
+			"nslookup web."+a.ns+".svc.cluster.local | grep -q "+serviceIP+
+				" && printf 'GET /version HTTP/1.0\\r\\n\\r\\n' | nc -w 5 "+serviceIP+" 80")
+		if err != nil || !strings.HasSuffix(out, "\nv1\n") {
 			return fmt.Errorf("%q, %w", out, err)
 		}
 		return nil
