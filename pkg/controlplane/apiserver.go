@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	basecompatibility "k8s.io/component-base/compatibility"
-	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
@@ -103,6 +102,7 @@ func (s *APIServer) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	server.dropDefinitions()
 	go func() {
 		if waitReady(ctx, s.opts.Loopback) == nil {
 			ready()
@@ -196,7 +196,7 @@ func (s *APIServer) options() (*options.ServerRunOptions, error) {
 // build assembles the chain: aggregator → Kubernetes → extensions → not found.
 // It differs from upstream's own assembly in one thing: the API groups of this
 // process are installed on the Kubernetes server.
-func (s *APIServer) build(ctx context.Context, opts *options.ServerRunOptions) (*aggregatorapiserver.APIAggregator, error) {
+func (s *APIServer) build(ctx context.Context, opts *options.ServerRunOptions) (*chain, error) {
 	registry := opts.GenericServerRunOptions.ComponentGlobalsRegistry
 	if err := setFeatures(registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)); err != nil {
 		return nil, err

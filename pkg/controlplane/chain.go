@@ -14,8 +14,26 @@ import (
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 )
 
+// chain is the head of the assembled servers, with what is only needed until
+// they are prepared.
+type chain struct {
+	*aggregatorapiserver.APIAggregator
+	generic *genericapiserver.Config
+}
+
+// dropDefinitions frees the OpenAPI definitions of all types, some 20 MB, once
+// the specifications are built from them. All servers of the chain share them.
+func (c *chain) dropDefinitions() {
+	if config := c.generic.OpenAPIConfig; config != nil {
+		config.Definitions = nil
+	}
+	if config := c.generic.OpenAPIV3Config; config != nil {
+		config.Definitions = nil
+	}
+}
+
 // assemble builds the servers of the API and links them by delegation.
-func assemble(opts options.CompletedOptions, inProcess []InProcessAPI) (*aggregatorapiserver.APIAggregator, error) {
+func assemble(opts options.CompletedOptions, inProcess []InProcessAPI) (*chain, error) {
 	config, err := app.NewConfig(opts)
 	if err != nil {
 		return nil, err
@@ -47,8 +65,9 @@ func assemble(opts options.CompletedOptions, inProcess []InProcessAPI) (*aggrega
 		}
 		priorities[api.GroupVersion] = api.Priority
 	}
-	return controlplaneapiserver.CreateAggregatorServer(completed.Aggregator, kube.ControlPlane.GenericAPIServer,
+	head, err := controlplaneapiserver.CreateAggregatorServer(completed.Aggregator, kube.ControlPlane.GenericAPIServer,
 		extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(), crds, priorities)
+	return &chain{APIAggregator: head, generic: generic}, err
 }
 
 // builtinPriorities orders the API groups of Kubernetes in discovery. Upstream

@@ -49,6 +49,7 @@ func (d *Deployer) apply(ctx context.Context, plans []*planned) []*outcome {
 		byPhase  [phases][]*task
 		needed   = make(map[schema.GroupKind]bool)
 	)
+	var all []*task // in the order of the documents
 	for _, p := range plans {
 		o := &outcome{planned: p}
 		outcomes = append(outcomes, o)
@@ -59,7 +60,9 @@ func (d *Deployer) apply(ctx context.Context, plans []*planned) []*outcome {
 			gvk := doc.gvk()
 			needed[gvk.GroupKind()] = true
 			ph := phaseOf(gvk.Group, gvk.Kind)
-			byPhase[ph] = append(byPhase[ph], &task{outcome: o, document: doc})
+			t := &task{outcome: o, document: doc}
+			all = append(all, t)
+			byPhase[ph] = append(byPhase[ph], t)
 		}
 	}
 	fresh := make(map[schema.GroupKind]bool) // kinds defined in this pass
@@ -76,12 +79,13 @@ func (d *Deployer) apply(ctx context.Context, plans []*planned) []*outcome {
 		if phase(ph) == phaseDefinitions {
 			d.awaitDefinitions(ctx, tasks, needed, fresh)
 		}
-		for _, t := range tasks {
-			if t.problem != nil {
-				t.outcome.failures = append(t.outcome.failures, *t.problem)
-				t.outcome.unsure = t.outcome.unsure || t.unsure
-				continue
-			}
+	}
+	for _, t := range all {
+		switch {
+		case t.problem != nil:
+			t.outcome.failures = append(t.outcome.failures, *t.problem)
+			t.outcome.unsure = t.outcome.unsure || t.unsure
+		case t.result != nil:
 			t.outcome.applied = append(t.outcome.applied, *t.result)
 		}
 	}

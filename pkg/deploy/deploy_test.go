@@ -415,7 +415,7 @@ func TestARefusalIsTold(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"a.yaml": manifest("a") + "---\n" + manifest("b")})
 	running(t, api, Options{UserDir: dir, Bundled: bundle(t, nil)})
-	api.expectReady(t, "a", "False/ApplyFailed", "1 of 2 applied. a.yaml: document 2, line 4: ConfigMap default/b was refused: refused by the test")
+	api.expectReady(t, "a", "False/ApplyFailed", "1 of 2 applied. a.yaml: document 2, line 5: ConfigMap default/b was refused: refused by the test")
 	api.mu.Lock()
 	refusing = false
 	api.mu.Unlock()

@@ -72,8 +72,9 @@ type problem struct {
 
 // rawDocument is the text of one document of a YAML file.
 type rawDocument struct {
-	line int
-	text []byte
+	start int // the line of the file that text begins with
+	line  int // the first line with something on it
+	text  []byte
 }
 
 // splitYAML cuts a YAML stream at its document markers. A marker at the start of
@@ -83,14 +84,14 @@ func splitYAML(data []byte) []rawDocument {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	var (
 		docs    []rawDocument
-		current = rawDocument{line: 1}
+		current = rawDocument{start: 1}
 		blank   = true // so far only empty lines, comments and directives
 	)
 	flush := func(next int) {
 		if !blank {
 			docs = append(docs, current)
 		}
-		current, blank = rawDocument{line: next}, true
+		current, blank = rawDocument{start: next}, true
 	}
 	number := 0
 	for line := range bytes.Lines(data) {
@@ -102,7 +103,7 @@ func splitYAML(data []byte) []rawDocument {
 			// The document may begin behind its marker.
 			rest := bytes.TrimSpace(content[3:])
 			if len(rest) > 0 && rest[0] != '#' {
-				blank = false
+				blank, current.line = false, number
 				line = append([]byte("   "), line[3:]...)
 			} else {
 				line = []byte("\n")
@@ -114,7 +115,7 @@ func splitYAML(data []byte) []rawDocument {
 			line = []byte("\n") // a directive such as %YAML 1.2
 		default:
 			if trimmed := bytes.TrimSpace(content); blank && len(trimmed) > 0 && trimmed[0] != '#' {
-				blank = false
+				blank, current.line = false, number
 			}
 		}
 		current.text = append(current.text, line...)
@@ -134,15 +135,15 @@ var lineNumber = regexp.MustCompile(`\bline (\d+)\b`)
 
 // absoluteLines turns the line numbers of a parser's message, which count from
 // the start of the document, into lines of the file, and returns the first.
-func absoluteLines(message string, start int) (string, int) {
-	first := start
+func absoluteLines(message string, raw rawDocument) (string, int) {
+	first := raw.line
 	seen := false
 	message = lineNumber.ReplaceAllStringFunc(message, func(match string) string {
 		n, err := strconv.Atoi(match[len("line "):])
 		if err != nil {
 			return match
 		}
-		n += start - 1
+		n += raw.start - 1
 		if !seen {
 			first, seen = n, true
 		}
@@ -164,7 +165,7 @@ func parse(file string, data []byte) ([]document, []problem) {
 	for i, raw := range splitYAML(data) {
 		text, err := yaml.YAMLToJSONStrict(raw.text)
 		if err != nil {
-			message, line := absoluteLines(oneLine(err), raw.line)
+			message, line := absoluteLines(oneLine(err), raw)
 			problems = append(problems, problem{invalid, fmt.Sprintf("%s: this is not valid YAML: %s", position(file, i+1, line), message)})
 			continue
 		}

@@ -27,7 +27,7 @@ func (d *Deployer) pass(ctx context.Context, watch *folderWatch) time.Duration {
 		return retryMost
 	}
 	now := time.Now()
-	var due []*planned
+	var due, waiting []*planned
 	for _, p := range plans {
 		s := d.states[p.name]
 		if s == nil {
@@ -39,7 +39,12 @@ func (d *Deployer) pass(ctx context.Context, watch *folderWatch) time.Duration {
 		}
 		if !s.settled && !now.Before(s.retry) {
 			due = append(due, p)
+		} else if !s.settled {
+			waiting = append(waiting, p)
 		}
+	}
+	if bringsKinds(due) {
+		due = append(due, waiting...) // which may be what they wait for
 	}
 	d.finish(ctx, d.apply(ctx, due), plans, seen)
 	if ctx.Err() != nil {
@@ -55,6 +60,19 @@ func (d *Deployer) pass(ctx context.Context, watch *folderWatch) time.Duration {
 		return min(5*time.Second, d.nextRetry())
 	}
 	return d.nextRetry()
+}
+
+// bringsKinds reports whether the sets have kinds or namespaces, on which other
+// sets may depend.
+func bringsKinds(plans []*planned) bool {
+	for _, p := range plans {
+		for _, doc := range p.apply {
+			if gvk := doc.gvk(); phaseOf(gvk.Group, gvk.Kind) <= phaseDefinitions {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // settle notes the result of an attempt and when to make the next.

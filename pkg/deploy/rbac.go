@@ -81,8 +81,8 @@ func (r *RBAC) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("the roles cannot be applied: %w", err)
 	}
-	started := time.Now()
-	for delay := 20 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+	started, told := time.Now(), false
+	for delay := 20 * time.Millisecond; ; delay = min(2*delay, 200*time.Millisecond) {
 		changed, err := reconcileRBAC(ctx, c, wanted)
 		if err == nil {
 			if changed > 0 {
@@ -92,9 +92,11 @@ func (r *RBAC) Run(ctx context.Context, ready func()) error {
 		}
 		// While the API server fills its caches, and makes kube-system, almost
 		// anything may be refused; what lasts longer is worth telling.
-		if time.Since(started) > patience {
-			r.opts.Log.Warn("the roles of the components cannot be applied; trying on", "error", err)
+		level := slog.LevelDebug
+		if time.Since(started) > patience && !told {
+			level, told = slog.LevelWarn, true
 		}
+		r.opts.Log.Log(ctx, level, "the roles of the components cannot be applied; trying on", "error", err)
 		if err := sleep(ctx, delay); err != nil {
 			return stopped(ctx, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -124,28 +125,76 @@ func TestCNI(t *testing.T) {
 func TestPreloadSaysWhy(t *testing.T) {
 	needRoot(t)
 	good := killOptions(t.TempDir())
+	sh := func(t *testing.T, script string) {
+		t.Helper()
+		if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v %s", script, err, out)
+		}
+	}
 	for _, c := range []struct {
 		name   string
 		change func(*Options)
+		before string // shell commands that break something
+		after  string // and those that repair it
 		say    string
 	}{
-		{"no node name", func(o *Options) { o.NodeName = "" }, "NodeName is not set"},
-		{"no node address", func(o *Options) { o.NodeIP = netip.Addr{} }, "set node-ip"},
-		{"pins on another file system", func(o *Options) { o.PinDir = "/tmp/kombi-not-bpf" }, "not on a bpf file system"},
-		{"no such cgroup", func(o *Options) { o.CgroupPath = "/sys/fs/cgroup/gone" }, "/sys/fs/cgroup/gone"},
-		{"cgroup of another kind", func(o *Options) { o.CgroupPath = "/proc" }, "not in a cgroup2 hierarchy"},
+		{name: "no node name", change: func(o *Options) { o.NodeName = "" }, say: "NodeName is not set"},
+		{name: "no node address", change: func(o *Options) { o.NodeIP = netip.Addr{} }, say: "set node-ip"},
+		{name: "IPv6 only", change: func(o *Options) { o.NodeIP = netip.MustParseAddr("fd00::1") }, say: "IPv6 is not supported yet"},
+		{name: "pins on another file system", change: func(o *Options) { o.PinDir = "/tmp/kombi-not-bpf" }, say: "not on a bpf file system"},
+		{name: "no such cgroup", change: func(o *Options) { o.CgroupPath = "/sys/fs/cgroup/gone" }, say: "/sys/fs/cgroup/gone"},
+		{name: "cgroup of another kind", change: func(o *Options) { o.CgroupPath = "/proc" }, say: "not in a cgroup2 hierarchy"},
+		{
+			name:   "read-only bpf file system",
+			before: "mount -o remount,ro /sys/fs/bpf", after: "mount -o remount,rw /sys/fs/bpf",
+			say: "cannot write to the bpf file system: mkdir /sys/fs/bpf/kombi-kill: read-only file system; remount it writable",
+		},
+		{
+			name:   "read-only kernel settings",
+			before: "sysctl -qw net.ipv4.ip_forward=0; mount --bind /proc/sys /proc/sys; mount -o remount,ro,bind /proc/sys",
+			after:  "umount /proc/sys",
+			say:    "cannot set net.ipv4.ip_forward=1: /proc/sys is read-only; remount it writable",
+		},
+		{
+			name:   "read-only kernel settings that are right already",
+			before: "sysctl -qw net.ipv4.ip_forward=1; mount --bind /proc/sys /proc/sys; mount -o remount,ro,bind /proc/sys",
+			after:  "umount /proc/sys",
+		},
+		{
+			name:   "no bpf file system yet",
+			before: "umount -a -t bpf", after: "umount -a -t bpf; mount -t bpf bpf /sys/fs/bpf",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := good
-			c.change(&o)
+			if c.change != nil {
+				c.change(&o)
+			}
+			if c.before != "" {
+				sh(t, c.before)
+			}
 			n := New(o)
 			err := n.Preload(t.Context())
-			if err == nil || !strings.Contains(err.Error(), c.say) {
+			if c.after != "" {
+				defer sh(t, c.after)
+			}
+			switch {
+			case c.say == "" && err != nil:
+				t.Errorf("got %v", err)
+			case c.say != "" && (err == nil || !strings.Contains(err.Error(), c.say)):
 				t.Errorf("got %v, want %q", err, c.say)
 			}
-			if err := Cleanup(good); err != nil {
-				t.Error(err)
+			if n.dp != nil {
+				_ = n.dp.Close()
+			}
+			if c.after == "" {
+				if err := Cleanup(good); err != nil {
+					t.Error(err)
+				}
 			}
 		})
+	}
+	if err := Cleanup(good); err != nil {
+		t.Error(err)
 	}
 }

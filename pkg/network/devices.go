@@ -191,6 +191,22 @@ func (d *devices) sourceAddr(addrs []netlink.Addr) netip.Addr {
 
 // follow refreshes whenever addresses, routes or devices change.
 func (d *devices) follow(ctx context.Context) error {
+	for {
+		err := d.followOnce(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		// The kernel gives up on a listener that cannot keep up. Listening again begins with a look at everything.
+		d.opts.Log.Debug("following network changes anew", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (d *devices) followOnce(ctx context.Context) error {
 	done := make(chan struct{})
 	defer close(done)
 	addrs := make(chan netlink.AddrUpdate, 64)

@@ -74,16 +74,15 @@ func (p *pods) restore(attach bool) error {
 		}
 		p.records[rec.Key()] = rec
 		known[rec.HostDevice], keep[rec.Addr] = true, true
-		if err := p.announce(rec, dev); err != nil {
-			return err
+		err = p.announce(rec, dev)
+		if err == nil && attach {
+			err = p.dp.AttachPod(dev)
 		}
-		if attach {
-			if err := p.dp.AttachPod(dev); err != nil {
-				return err
-			}
+		if err == nil {
+			err = connectPair(dev, rec, p.opts.NodeIP)
 		}
-		if err := connectPair(dev, rec, p.opts.NodeIP); err != nil {
-			return err
+		if err != nil { // one pod's trouble must not hold back the node
+			p.opts.Log.Error("cannot take over a running pod", "namespace", rec.Namespace, "pod", rec.Pod, "err", err)
 		}
 	}
 	if err := p.dp.KeepEndpoints(keep); err != nil {
@@ -138,6 +137,13 @@ func (p *pods) setPrefix(prefix netip.Prefix) error {
 	}
 	for _, r := range p.records {
 		pool.Reserve(r.Addr)
+	}
+	// Traffic to a pod that is gone must fail at once, not wander off by the default route.
+	if err := netlink.RouteReplace(unreachable(prefix)); err != nil {
+		return fmt.Errorf("cannot add the route for addresses without a pod: %w", err)
+	}
+	if p.pool != nil {
+		_ = netlink.RouteDel(unreachable(p.pool.Prefix()))
 	}
 	p.pool = pool
 	return nil

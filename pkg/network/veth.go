@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -150,6 +151,37 @@ func deletePair(device string) error {
 		return nil
 	}
 	return fmt.Errorf("cannot remove the device %s: %w", device, err)
+}
+
+// routeProtocol marks routes that are not tied to a device of ours.
+const routeProtocol = 75
+
+// unreachable is the route that refuses traffic to addresses without a pod.
+func unreachable(p netip.Prefix) *netlink.Route {
+	return &netlink.Route{
+		Dst:  &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
+		Type: unix.RTN_UNREACHABLE, Protocol: routeProtocol,
+	}
+}
+
+// removeUnreachable removes such routes within the cluster's prefixes.
+func removeUnreachable(cluster []netip.Prefix) error {
+	routes, err := netlink.RouteListFiltered(unix.AF_INET,
+		&netlink.Route{Type: unix.RTN_UNREACHABLE, Protocol: routeProtocol}, netlink.RT_FILTER_TYPE|netlink.RT_FILTER_PROTOCOL)
+	if err != nil {
+		return fmt.Errorf("cannot list routes: %w", err)
+	}
+	var errs []error
+	for _, r := range routes {
+		if r.Dst == nil {
+			continue
+		}
+		at, _ := netip.AddrFromSlice(r.Dst.IP)
+		if slices.ContainsFunc(cluster, func(c netip.Prefix) bool { return c.Contains(at.Unmap()) }) {
+			errs = append(errs, netlink.RouteDel(&r))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func hostNet(a netip.Addr) *net.IPNet {

@@ -12,7 +12,7 @@
 // should have been. The index is text, one line for each file and, below it,
 // one for each of its frames:
 //
-//	file <name> <mode, octal> <size>
+//	file <name> <mode, octal> <size> <filter>
 //	frame <compressed size> <size> <SHA-256 of the unpacked bytes>
 //
 // A frame is one zstd frame of at most FrameSize unpacked bytes. Frames are
@@ -85,11 +85,13 @@ type File struct {
 	Mode fs.FileMode
 	// Size is the unpacked size in bytes.
 	Size   int64
+	filter filter
 	frames []frame
 }
 
 type frame struct {
 	offset int64 // of the compressed bytes, from the end of the index
+	start  int64 // of the unpacked bytes in their file
 	packed int64 // compressed size
 	size   int64 // unpacked size
 	sum    [sha256.Size]byte
@@ -98,7 +100,7 @@ type frame struct {
 func encodeIndex(files []File) []byte {
 	var b bytes.Buffer
 	for _, f := range files {
-		fmt.Fprintf(&b, "file %s %o %d\n", f.Name, f.Mode.Perm(), f.Size)
+		fmt.Fprintf(&b, "file %s %o %d %s\n", f.Name, f.Mode.Perm(), f.Size, f.filter)
 		for _, fr := range f.frames {
 			fmt.Fprintf(&b, "frame %d %d %x\n", fr.packed, fr.size, fr.sum)
 		}
@@ -110,22 +112,28 @@ func encodeIndex(files []File) []byte {
 // with the number of bytes that follow it.
 func parseIndex(r io.Reader, frameBytes int64) ([]File, error) {
 	var files []File
-	var offset int64
+	var offset, fileOffset int64
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		kind, rest, _ := strings.Cut(lines.Text(), " ")
 		switch kind {
 		case "file":
 			var f File
-			if _, err := fmt.Sscanf(rest, "%s %o %d", &f.Name, &f.Mode, &f.Size); err != nil {
+			var name string
+			if _, err := fmt.Sscanf(rest, "%s %o %d %s", &f.Name, &f.Mode, &f.Size, &name); err != nil {
 				return nil, fmt.Errorf("index line %q: %w", lines.Text(), err)
+			}
+			var err error
+			if f.filter, err = filterNamed(name); err != nil {
+				return nil, err
 			}
 			if f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, "/\x00") {
 				return nil, fmt.Errorf("index has the unsafe file name %q", f.Name)
 			}
 			files = append(files, f)
+			fileOffset = 0
 		case "frame":
-			fr := frame{offset: offset}
+			fr := frame{offset: offset, start: fileOffset}
 			var sum string
 			if _, err := fmt.Sscanf(rest, "%d %d %s", &fr.packed, &fr.size, &sum); err != nil {
 				return nil, fmt.Errorf("index line %q: %w", lines.Text(), err)
@@ -136,6 +144,7 @@ func parseIndex(r io.Reader, frameBytes int64) ([]File, error) {
 			}
 			copy(fr.sum[:], raw)
 			offset += fr.packed
+			fileOffset += fr.size
 			last := &files[len(files)-1]
 			last.frames = append(last.frames, fr)
 		default:

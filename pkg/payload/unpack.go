@@ -26,7 +26,7 @@ const maxWorkers = 4
 func (p *Payload) unpack(ctx context.Context, dir string, progress func(done int64)) (err error) {
 	type job struct {
 		out    *os.File
-		offset int64
+		filter filter
 		frame  frame
 	}
 	var jobs []job
@@ -43,10 +43,8 @@ func (p *Payload) unpack(ctx context.Context, dir string, progress func(done int
 		if err := out.Chmod(f.Mode.Perm()); err != nil {
 			return err
 		}
-		var offset int64
 		for _, fr := range f.frames {
-			jobs = append(jobs, job{out, offset, fr})
-			offset += fr.size
+			jobs = append(jobs, job{out, f.filter, fr})
 		}
 	}
 
@@ -64,9 +62,9 @@ func (p *Payload) unpack(ctx context.Context, dir string, progress func(done int
 			defer d.close()
 			for i := int(next.Add(1)) - 1; i < len(jobs) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				j := jobs[i]
-				raw, err := d.read(p.frames, j.frame)
+				raw, err := d.read(p.frames, j.frame, j.filter)
 				if err == nil {
-					_, err = j.out.WriteAt(raw, j.offset)
+					_, err = j.out.WriteAt(raw, j.frame.start)
 				}
 				if err != nil {
 					cancel(err)
@@ -100,7 +98,7 @@ func newFrameReader(r io.ReaderAt) (*frameReader, error) {
 func (d *frameReader) close() { d.decoder.Close() }
 
 // read returns the verified bytes of a frame; they are valid until the next call.
-func (d *frameReader) read(base int64, f frame) ([]byte, error) {
+func (d *frameReader) read(base int64, f frame, filter filter) ([]byte, error) {
 	if int64(cap(d.packed)) < f.packed {
 		d.packed = make([]byte, f.packed)
 	}
@@ -115,6 +113,7 @@ func (d *frameReader) read(base int64, f frame) ([]byte, error) {
 	if err != nil {
 		return nil, damaged("its payload cannot be unpacked: %v", err)
 	}
+	filter.decode(raw, f.start)
 	if int64(len(raw)) != f.size || sha256.Sum256(raw) != f.sum {
 		return nil, damaged("a part of its payload does not match its checksum")
 	}
@@ -124,9 +123,8 @@ func (d *frameReader) read(base int64, f frame) ([]byte, error) {
 // verify reads the unpacked files in dir and compares them with the index.
 func (p *Payload) verify(dir string) error {
 	type job struct {
-		in     *os.File
-		offset int64
-		frame  frame
+		in    *os.File
+		frame frame
 	}
 	var jobs []job
 	for _, f := range p.Files {
@@ -135,10 +133,8 @@ func (p *Payload) verify(dir string) error {
 			return err
 		}
 		defer in.Close()
-		var offset int64
 		for _, fr := range f.frames {
-			jobs = append(jobs, job{in, offset, fr})
-			offset += fr.size
+			jobs = append(jobs, job{in, fr})
 		}
 	}
 	var next atomic.Int64
@@ -149,7 +145,7 @@ func (p *Payload) verify(dir string) error {
 			for i := int(next.Add(1)) - 1; i < len(jobs) && !bad.Load(); i = int(next.Add(1)) - 1 {
 				j := jobs[i]
 				h := sha256.New()
-				n, err := io.Copy(h, io.NewSectionReader(j.in, j.offset, j.frame.size))
+				n, err := io.Copy(h, io.NewSectionReader(j.in, j.frame.start, j.frame.size))
 				if err != nil || n != j.frame.size || [sha256.Size]byte(h.Sum(nil)) != j.frame.sum {
 					bad.Store(true)
 				}

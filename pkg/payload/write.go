@@ -72,7 +72,7 @@ func packFile(path string, compress Compressor) (File, [][]byte, error) {
 	if err != nil {
 		return File{}, nil, err
 	}
-	f := File{Name: filepath.Base(path), Mode: 0o755, Size: int64(len(raw))}
+	f := File{Name: filepath.Base(path), Mode: 0o755, Size: int64(len(raw)), filter: filterFor(raw)}
 	n := (len(raw) + FrameSize - 1) / FrameSize
 	f.frames = make([]frame, n)
 	packed := make([][]byte, n)
@@ -84,8 +84,10 @@ func packFile(path string, compress Compressor) (File, [][]byte, error) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
+			sum := sha256.Sum256(part)
+			f.filter.encode(part, int64(i)*FrameSize)
 			packed[i], errs[i] = compress(part)
-			f.frames[i] = frame{packed: int64(len(packed[i])), size: int64(len(part)), sum: sha256.Sum256(part)}
+			f.frames[i] = frame{packed: int64(len(packed[i])), size: int64(len(part)), sum: sum}
 		})
 	}
 	wg.Wait()

@@ -56,8 +56,8 @@ func buildUpstream() error {
 	return nil
 }
 
-// images builds the images of the end-to-end tests, or finds them in the cache.
-func images() ([]string, error) {
+// testImages builds the images of the end-to-end tests, or finds them in the cache.
+func testImages() ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cache := os.Getenv("KOMBI_TEST_IMAGES")

@@ -76,7 +76,7 @@ func run() error {
 		return fmt.Errorf("there is no program to measure at %s: run make first", harness.Binary())
 	}
 	return enter(func() error {
-		if o.Archives, err = images(); err != nil {
+		if o.Archives, err = testImages(); err != nil {
 			return err
 		}
 		if !o.SkipUpstream {

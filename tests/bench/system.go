@@ -112,7 +112,7 @@ func wipe(s system) error {
 	if err := unmountBelow(s.dir()); err != nil {
 		return err
 	}
-	pins, _ := filepath.Glob("/sys/fs/bpf/*")
+	pins, _ := filepath.Glob("/sys/fs/bpf/*/") // the files there are the kernel's
 	for _, path := range append(pins, s.dir()) {
 		if err := os.RemoveAll(path); err != nil {
 			return err

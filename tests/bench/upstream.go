@@ -58,7 +58,7 @@ func (u *separate) prepare() (err error) {
 	u.certs, err = pki.Open(pki.Options{
 		Dir: u.path("pki"), EncryptionConfig: u.path("encryption.yaml"), NodeName: harness.HostName, ClusterDomain: "cluster.local",
 		Addresses: []netip.Addr{netip.MustParseAddr(harness.MachineIP), netip.MustParseAddr("10.43.0.1")},
-		Log: slog.New(slog.DiscardHandler),
+		Log:       slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err

@@ -23,14 +23,14 @@ func TestStop(t *testing.T) {
 
 	t.Run("pods go on", func(t *testing.T) {
 		connections := []*longConnection{
-			connect(t, harness.MachineClient(), service+"/version"),
 			connect(t, harness.OutsideClient(), nodePort+"/version"),
 		}
 		// A watch of somebody else must not hold it up.
 		watch, cancel := context.WithCancel(context.Background())
 		t.Cleanup(cancel)
 		go func() { _, _, _ = k.Run(watch, "", "kubectl", "get", "pods", "-A", "--watch") }()
-		load := harness.StartLoad(t, harness.MachineClient(), service+"/version", 20*time.Millisecond)
+		load := harness.StartLoad(t, harness.OutsideClient(), nodePort+"/version", 20*time.Millisecond)
+		asked, failed := a.asked()
 
 		stop(t, k)
 		asks(t, connections)
@@ -45,7 +45,12 @@ func TestStop(t *testing.T) {
 		if n, _, failures := load.Stop(); len(failures) > 0 {
 			t.Errorf("%d of %d requests failed:\n%s", len(failures), n, strings.Join(failures[:min(5, len(failures))], "\n"))
 		} else {
-			t.Logf("%d requests over new connections, none failed", n)
+			t.Logf("%d requests from outside over new connections, none failed", n)
+		}
+		nowAsked, nowFailed := a.asked()
+		t.Logf("%d of %d requests of the pod client failed", nowFailed-failed, nowAsked-asked)
+		if nowFailed > failed {
+			t.Error("the Service did not answer a pod all the time")
 		}
 	})
 

@@ -72,19 +72,20 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *p)
 		return PACKET_FLOW;
 	}
 
+	// What is cut off has no ports, but still a source to check.
 	switch (ip.proto) {
 	case IPPROTO_TCP: {
 		__u8 flags = 0;
 
 		if (bpf_skb_load_bytes(skb, p->l4, &ports, sizeof(ports)) < 0 ||
 		    bpf_skb_load_bytes(skb, p->l4 + 13, &flags, 1) < 0)
-			return PACKET_OTHER;
+			return PACKET_PLAIN;
 		p->tcp_flags = flags;
 		break;
 	}
 	case IPPROTO_UDP:
 		if (bpf_skb_load_bytes(skb, p->l4, &ports, sizeof(ports)) < 0)
-			return PACKET_OTHER;
+			return PACKET_PLAIN;
 		break;
 	case IPPROTO_ICMP: {
 		struct {
@@ -94,7 +95,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *p)
 		} icmp;
 
 		if (bpf_skb_load_bytes(skb, p->l4, &icmp, sizeof(icmp)) < 0)
-			return PACKET_OTHER;
+			return PACKET_PLAIN;
 		switch (icmp.type) {
 		case 8: // echo request
 			ports.sport = icmp.id;

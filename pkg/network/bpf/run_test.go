@@ -119,6 +119,7 @@ func TestFromPod(t *testing.T) {
 		{"another protocol passes", eth(0x0806, make([]byte, 28)), pass, nil, -1},
 		{"a malformed header passes", eth(0x0800, make([]byte, 28)), pass, nil, -1},
 		{"a foreign source is dropped", udp(podB.Next(), podB, 1, 2, "x"), shot, nil, 0},
+		{"a foreign source with half a TCP header is dropped", ip(6, podB.Next(), podB, []byte{0, 1, 0, 2}), shot, nil, 0},
 		{"pod to pod is redirected", tcp(podA, podB, 1000, 80, syn, "")(), redirect, func(t *testing.T, p packet) {
 			p.is(t, podA, podB, 1000, 80)
 			if p.dmac != macB || p.smac != hostMB {

@@ -51,6 +51,8 @@ type Kombi struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	err   error // of cmd, once ended
+
+	ending bool // its end was ordered
 }
 
 // New prepares a server without starting it.
@@ -124,6 +126,13 @@ func (k *Kombi) Start(t testing.TB) {
 		err := cmd.Wait()
 		k.mu.Lock()
 		k.err = err
+		if err == nil {
+			k.err = errors.New("exit status 0")
+		}
+		if !k.ending {
+			fmt.Printf("!!! kombi server ended by itself: %v\n", k.err)
+		}
+		k.ending = false
 		k.mu.Unlock()
 		close(ended)
 	}()
@@ -237,7 +246,7 @@ func (k *Kombi) PID() int {
 func (k *Kombi) Stop(t testing.TB) {
 	t.Helper()
 	k.signal(t, syscall.SIGTERM)
-	if err := k.exitError(); err != nil {
+	if err := k.exitError(); err != nil && err.Error() != "exit status 0" {
 		t.Errorf("kombi server ended with %v on SIGTERM\n%s", err, tail(k.Log, 20))
 	}
 }
@@ -252,6 +261,7 @@ func (k *Kombi) signal(t testing.TB, sig syscall.Signal) {
 	t.Helper()
 	k.mu.Lock()
 	cmd, ended := k.cmd, k.ended
+	k.ending = true
 	k.mu.Unlock()
 	if err := cmd.Process.Signal(sig); err != nil {
 		t.Fatalf("signal kombi: %v", err)
@@ -267,6 +277,7 @@ func (k *Kombi) signal(t testing.TB, sig syscall.Signal) {
 func (k *Kombi) end() {
 	k.mu.Lock()
 	cmd, ended := k.cmd, k.ended
+	k.ending = true
 	k.mu.Unlock()
 	if cmd == nil {
 		return

@@ -103,6 +103,7 @@ func waiting(pod *corev1.Pod) string {
 func (k *Kombi) dump(t testing.TB) {
 	t.Logf("end of %s:\n%s", k.Log, tail(k.Log, 80))
 	if k.Client == nil || !k.Running() {
+		t.Logf("kombi server is not running: %v", k.exitError())
 		return
 	}
 	for _, args := range [][]string{{"get", "nodes,pods,svc,pvc", "-A", "-o", "wide"}} {

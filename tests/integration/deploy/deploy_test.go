@@ -325,11 +325,11 @@ spec:
 	a := expectAddOn(t, "mixed", kombiv1.ReasonInvalidManifest, "2 of 7 applied. mixed.yaml: document 2, line")
 	degraded := meta.FindStatusCondition(a.Status.Conditions, kombiv1.ConditionDegraded)
 	for _, want := range []string{
-		"mixed.yaml: document 4, line 15: Service default/bad was refused: ",
+		"mixed.yaml: document 4, line 13: Service default/bad was refused: ",
 		"99999",
-		"mixed.yaml: document 5, line 20: Deployment.apps default/typo was refused: ", "replicaz",
-		`mixed.yaml: document 6, line 25: ConfigMap nowhere/lost cannot be made: there is no namespace "nowhere"`,
-		"mixed.yaml: document 7, line 29: Nothing.nobody.example x waits for its kind",
+		"mixed.yaml: document 5, line 18: Deployment.apps default/typo was refused: ", "replicaz",
+		`mixed.yaml: document 6, line 23: ConfigMap nowhere/lost cannot be made: there is no namespace "nowhere"`,
+		"mixed.yaml: document 7, line 27: Nothing.nobody.example x waits for its kind",
 	} {
 		if !strings.Contains(degraded.Message, want) {
 			t.Errorf("the condition does not say %q:\n%s", want, degraded.Message)

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/kombi-k8s/kombi/pkg/storage"
 )
@@ -24,13 +25,20 @@ func node(t *testing.T) {
 	t.Helper()
 	nodes := shared.client.CoreV1().Nodes()
 	size := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("100")}
-	made, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}}}, metav1.CreateOptions{})
+	_, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}}}, metav1.CreateOptions{})
 	must(t, err)
 	t.Cleanup(func() { _ = nodes.Delete(context.Background(), nodeName, metav1.DeleteOptions{}) })
-	made.Status.Capacity, made.Status.Allocatable = size, size
-	made.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
-	_, err = nodes.UpdateStatus(t.Context(), made, metav1.UpdateOptions{})
-	must(t, err)
+	// Controllers write to the node at the same time.
+	must(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		made, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		made.Status.Capacity, made.Status.Allocatable = size, size
+		made.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+		_, err = nodes.UpdateStatus(t.Context(), made, metav1.UpdateOptions{})
+		return err
+	}))
 }
 
 // provisioner returns the component, acting as itself.
