@@ -1,25 +1,21 @@
 #!/bin/sh
-# Fails when generating again changes a file. It compares before and after, so
-# it works in a tree with changes, and puts the files back.
+# Fails when generating again changes a file. It generates in a copy, so nothing
+# in this tree changes, and it works with uncommitted changes too.
 set -eu
 cd "$(dirname "$0")/.."
-sums=$(mktemp -d)
-trap 'rm -rf "$sums"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
-git -c safe.directory='*' ls-files -co --exclude-standard pkg manifests cmd | while read -r file; do
-	[ ! -f "$file" ] || sha256sum "$file"
-done >"$sums/before"
-tar -cf "$sums/files.tar" -T - <<LIST
-$(cut -c67- "$sums/before")
-LIST
-scripts/generate.sh
-git -c safe.directory='*' ls-files -co --exclude-standard pkg manifests cmd | while read -r file; do
-	[ ! -f "$file" ] || sha256sum "$file"
-done >"$sums/after"
-if ! changed=$(diff "$sums/before" "$sums/after" | sed -n 's/^[<>] [0-9a-f]*  //p' | sort -u) || [ -n "$changed" ]; then
-	tar -xf "$sums/files.tar"
-	echo "these files are not what 'make generate' makes: run it and commit them" >&2
-	echo "$changed" >&2
+git -c safe.directory='*' ls-files -co --exclude-standard | while read -r file; do
+	[ ! -f "$file" ] || printf '%s\n' "$file"
+done >"$work/list"
+mkdir "$work/before" "$work/after"
+tar -cf - -T "$work/list" | tar -xf - -C "$work/before"
+cp -a "$work/before/." "$work/after"
+(cd "$work/after" && scripts/generate.sh)
+if ! diff -rq "$work/before" "$work/after" >"$work/diff"; then
+	echo "committed generated code is not what 'make generate' makes; run it and commit:" >&2
+	sed -n -e "s|^Files .* and $work/after/\(.*\) differ$|\1|p" -e "s|^Only in $work/after/*\(.*\): |\1/|p" "$work/diff" >&2
 	exit 1
 fi
 echo "generated code is up to date"

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -21,13 +20,6 @@ import (
 	"github.com/kombi-k8s/kombi/pkg/logging"
 	"github.com/kombi-k8s/kombi/pkg/payload"
 	"github.com/kombi-k8s/kombi/pkg/version"
-)
-
-// Garbage collection: a start allocates a lot once, so it runs with a lazy
-// collector; afterwards memory matters more than a little work.
-const (
-	gcPercentStart = 200
-	gcPercentRun   = 30
 )
 
 // stopGrace is how long the components may take to end.
@@ -64,7 +56,7 @@ func serverConfig(cmd *cobra.Command) func() (*config.Config, error) {
 
 // serve runs a server until it is told to stop or fails.
 func serve(c *config.Config, started time.Time) error {
-	debug.SetGCPercent(gcPercentStart)
+	collectLazily()
 	// The embedded kubelet would tell systemd by itself that it is ready.
 	manager := takeServiceManager()
 
@@ -104,8 +96,7 @@ func serve(c *config.Config, started time.Time) error {
 		}
 		log.Info("kombi is ready", "after", time.Since(started).Round(time.Millisecond), "node", c.NodeName)
 		embedded.Settle(true)
-		debug.SetGCPercent(gcPercentRun)
-		debug.FreeOSMemory()
+		collectThriftily()
 		go tidyPrograms(c.DataDir, log)
 		manager.notifyReady(ctx, graph)
 	}()

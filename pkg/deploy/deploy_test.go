@@ -430,11 +430,19 @@ func TestAnUnreadableFolderChangesNothing(t *testing.T) {
 	api.expectReady(t, "mine", "True/Applied", "")
 	api.expectReady(t, "a", "True/Applied", "")
 	api.taken()
-	remove(t, dir)
+	// As when the file system of the folder is unmounted.
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
 	time.Sleep(time.Second)
 	if writes := api.taken(); len(writes) > 0 {
 		t.Errorf("writes %v", writes)
 	}
+	write(t, dir+".away", map[string]string{"b.yaml": manifest("b")})
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	api.expect(t, true, configMaps+"b")
 }
 
 func TestForeignObjectsOfTheSameNameAreKept(t *testing.T) {

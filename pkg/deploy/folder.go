@@ -50,6 +50,10 @@ func scanFolder(root string) (*folder, error) {
 	for _, entry := range entries {
 		scan.top(entry)
 	}
+	// A folder that is deleted or unmounted meanwhile looks empty.
+	if _, err := os.Stat(resolved); err != nil {
+		return nil, err
+	}
 	for _, s := range scan.byName {
 		f.sets = append(f.sets, s)
 	}

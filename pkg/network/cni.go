@@ -101,7 +101,13 @@ func (s *cniServer) handle(ctx context.Context, c net.Conn) {
 		}
 		s.log.Log(ctx, level, "CNI request failed", "command", req.Command, "container", req.ContainerID, "err", err)
 	}
-	_ = json.NewEncoder(c).Encode(&resp)
+	if err := json.NewEncoder(c).Encode(&resp); err != nil && req.Command == "ADD" && resp.Error == nil {
+		// The runtime gave up waiting and may have asked for the removal already.
+		s.log.Warn("nobody waits for the pod's network any more; removing it", "container", req.ContainerID)
+		if err := s.pods.del(req.ContainerID, req.IfName); err != nil {
+			s.log.Error("cannot remove the pod's network", "container", req.ContainerID, "err", err)
+		}
+	}
 }
 
 // config is the part of the network configuration that matters here.

@@ -2,6 +2,7 @@ package network
 
 import (
 	"encoding/json"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -76,6 +77,15 @@ func TestCNI(t *testing.T) {
 			t.Errorf("%d devices, want 2", n)
 		}
 		call(cniapi.Request{Command: "DEL", ContainerID: "again", IfName: "eth0", Netns: ns})
+	})
+	t.Run("nothing is left of a request whose client went away", func(t *testing.T) {
+		last := e.net.pods.store.Last()
+		c, err := net.Dial("unix", e.opts.SocketPath)
+		e.must(err)
+		e.must(json.NewEncoder(c).Encode(cniapi.Request{Command: "ADD", ContainerID: "hasty", IfName: "eth0", Netns: newNetns(t)}))
+		c.Close()
+		e.eventually("the pod was attached", func() bool { return e.net.pods.store.Last() != last })
+		e.eventually("and detached", func() bool { return e.net.pods.count() == 1 && len(ourDevices(t)) == 1 })
 	})
 	t.Run("the configuration appears when pods may come, and only root may use the socket", func(t *testing.T) {
 		raw, err := os.ReadFile(filepath.Join(e.opts.CNIConfDir, "10-kombi.conflist"))

@@ -85,14 +85,20 @@ func TestKilled(t *testing.T) {
 	for round := range 8 {
 		kill := startReady(t, (place{}).command(t, "node", dir), "node")
 		done := make(chan struct{})
-		go func() {
+		die := func(within int) {
 			defer close(done)
-			time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
+			time.Sleep(time.Duration(rand.IntN(within)) * time.Millisecond)
 			kill()
-		}()
+		}
+		if round%2 == 0 { // some while it starts, some while it works
+			go die(60)
+		}
 		for i := 0; ; i++ {
 			p := attached{place: place{netns: newNetns(t)}, id: fmt.Sprintf("round%d-%d", round, i)}
 			addr, err := add(p.id, p.netns)
+			if i == 0 && round%2 == 1 {
+				go die(60)
+			}
 			if err != nil {
 				break // killed
 			}
@@ -102,7 +108,7 @@ func TestKilled(t *testing.T) {
 		<-done
 	}
 	if len(pods) < 2 {
-		t.Skip("killed before any pod was attached")
+		t.Fatalf("only %d pods were attached", len(pods))
 	}
 	kill := startReady(t, (place{}).command(t, "node", dir), "node")
 	pods[0].serve(t, "tcp", ":80", "first")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 
@@ -42,86 +41,6 @@ func newPods(opts Options, dp *datapath.Datapath, store *ipam.Store, table *serv
 	}
 	dev.lost = p.reconnect
 	return p
-}
-
-// restore takes over the pods of a process before: those whose device is there are
-// made known to the programs, those whose namespace is gone too are forgotten.
-func (p *pods) restore(attach bool) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	records, err := p.store.Load()
-	if err != nil && records == nil {
-		return err
-	}
-	if err != nil {
-		p.opts.Log.Warn("some pods' addresses are not known any more", "err", err)
-	}
-	known := map[string]bool{}
-	keep := map[netip.Addr]bool{}
-	for _, rec := range records {
-		dev, err := netlink.LinkByName(rec.HostDevice)
-		if err != nil {
-			if _, err := os.Stat(rec.Netns); err != nil {
-				if err := p.store.Delete(rec.Key()); err != nil {
-					return err
-				}
-				continue
-			}
-			// The runtime still has the sandbox and will ask for its removal; until then the address stays taken.
-			p.records[rec.Key()] = rec
-			known[rec.HostDevice] = true
-			continue
-		}
-		p.records[rec.Key()] = rec
-		known[rec.HostDevice], keep[rec.Addr] = true, true
-		err = p.announce(rec, dev)
-		if err == nil && attach {
-			err = p.dp.AttachPod(dev)
-		}
-		if err == nil {
-			err = connectPair(dev, rec, p.opts.NodeIP)
-		}
-		if err != nil { // one pod's trouble must not hold back the node
-			p.opts.Log.Error("cannot take over a running pod", "namespace", rec.Namespace, "pod", rec.Pod, "err", err)
-		}
-	}
-	if err := p.dp.KeepEndpoints(keep); err != nil {
-		return err
-	}
-	if len(keep) > 0 {
-		p.opts.Log.Info("took over running pods", "pods", len(keep))
-	}
-	return p.removeOrphans(known)
-}
-
-// attachAll gives all pods' devices the current programs.
-func (p *pods) attachAll() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var errs []error
-	for _, rec := range p.records {
-		if dev, err := netlink.LinkByName(rec.HostDevice); err == nil {
-			errs = append(errs, p.dp.AttachPod(dev))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// removeOrphans removes devices of ours that no record speaks of.
-func (p *pods) removeOrphans(known map[string]bool) error {
-	links, err := netlink.LinkList()
-	if err != nil {
-		return err
-	}
-	for _, l := range links {
-		a := l.Attrs()
-		if a.Alias == p.opts.alias() && !known[a.Name] {
-			if err := errors.Join(p.dp.DetachPod(a.Name), deletePair(a.Name)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // setPrefix makes addresses of prefix available.
@@ -217,6 +136,12 @@ func (p *pods) add(a attachment) (rec *ipam.Record, err error) {
 	if err := connectPair(dev, rec, p.opts.NodeIP); err != nil {
 		return rec, err
 	}
+	if err := configurePod(rec); err != nil {
+		return rec, err
+	}
+	if err := waitActive(device); err != nil {
+		return rec, err
+	}
 	if len(rec.HostPorts) > 0 {
 		return rec, p.flush()
 	}
@@ -303,24 +228,6 @@ func (p *pods) gc(valid map[string]bool) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// reconnect restores the route of a pod that some other program removed.
-func (p *pods) reconnect(ifindex int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	dev, err := netlink.LinkByIndex(ifindex)
-	if err != nil {
-		return
-	}
-	for _, rec := range p.records {
-		if rec.HostDevice != dev.Attrs().Name {
-			continue
-		}
-		if err := connectPair(dev, rec, p.opts.NodeIP); err != nil {
-			p.opts.Log.Warn("somebody removed the route to a pod, and it cannot be restored", "pod", rec.Pod, "err", err)
-		}
-	}
 }
 
 // count returns the number of attached pods.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -39,13 +40,13 @@ func deviceNames(key string) (device string, mac, hostMAC net.HardwareAddr) {
 // alias marks the devices of this node; another Kombi on the machine has another state directory.
 func (o Options) alias() string { return "kombi " + o.StateDir }
 
-// createPair makes the pair and configures the pod's side. The host's side stays down.
+// createPair makes the pair. Both sides stay down.
 func createPair(rec *ipam.Record, alias string) (host netlink.Link, err error) {
 	ns, err := netns.GetFromPath(rec.Netns)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the pod's network namespace %s: %w", rec.Netns, err)
 	}
-	defer ns.Close()
+	defer func() { _ = ns.Close() }()
 	mac, err1 := net.ParseMAC(rec.MAC)
 	hostMAC, err2 := net.ParseMAC(rec.HostMAC)
 	if err := errors.Join(err1, err2); err != nil {
@@ -60,11 +61,6 @@ func createPair(rec *ipam.Record, alias string) (host netlink.Link, err error) {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return nil, fmt.Errorf("cannot create the device pair %s: %w", rec.HostDevice, err)
 	}
-	defer func() {
-		if err != nil {
-			_ = netlink.LinkDel(veth)
-		}
-	}()
 	host, err = netlink.LinkByName(rec.HostDevice)
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the device %s just made: %w", rec.HostDevice, err)
@@ -72,11 +68,21 @@ func createPair(rec *ipam.Record, alias string) (host netlink.Link, err error) {
 	if err := netlink.LinkSetAlias(host, alias); err != nil {
 		return nil, fmt.Errorf("cannot mark the device %s: %w", rec.HostDevice, err)
 	}
-	return host, configurePod(ns, rec, hostMAC)
+	return host, nil
 }
 
-// configurePod gives the pod its address, and a default route whose next hop is the host's side.
-func configurePod(ns netns.NsHandle, rec *ipam.Record, hostMAC net.HardwareAddr) error {
+// configurePod gives the pod its address, and a default route whose next hop is
+// the host's side. That must be up already, see waitActive.
+func configurePod(rec *ipam.Record) error {
+	ns, err := netns.GetFromPath(rec.Netns)
+	if err != nil {
+		return fmt.Errorf("cannot open the pod's network namespace %s: %w", rec.Netns, err)
+	}
+	defer func() { _ = ns.Close() }()
+	hostMAC, err := net.ParseMAC(rec.HostMAC)
+	if err != nil {
+		return err
+	}
 	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("cannot enter the pod's network namespace: %w", err)
@@ -108,6 +114,25 @@ func configurePod(ns netns.NsHandle, rec *ipam.Record, hostMAC net.HardwareAddr)
 		return fmt.Errorf("cannot set the pod's routes: %w", err)
 	}
 	return nil
+}
+
+// waitActive waits until the host's side carries packets.
+//
+// The side of a pair that comes up first has no carrier yet, and the kernel makes
+// it usable a little later, from a work queue; until then it silently drops. The
+// pod's side comes up second, and so at once.
+func waitActive(device string) error {
+	const patience = 2 * time.Second
+	for start := time.Now(); time.Since(start) < patience; time.Sleep(time.Millisecond) {
+		dev, err := netlink.LinkByName(device)
+		if err != nil {
+			return fmt.Errorf("the device %s is gone: %w", device, err)
+		}
+		if dev.Attrs().Qdisc != "noop" {
+			return nil
+		}
+	}
+	return fmt.Errorf("the device %s does not become active within %s; is its other side gone?", device, patience)
 }
 
 // connectPair makes the host's side usable: settings, neighbour and route. It may be repeated.

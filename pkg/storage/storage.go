@@ -128,7 +128,11 @@ func (p *Provisioner) prepare() error {
 	if p.client != nil {
 		return nil
 	}
+	if p.opts.Kube == nil {
+		return errors.New("volumes cannot be provisioned: no API server configuration was given")
+	}
 	config := rest.CopyConfig(p.opts.Kube)
+	config.QPS = -1 // the API server's priority and fairness decides
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client, err := kubernetes.NewForConfig(config)

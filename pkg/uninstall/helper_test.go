@@ -2,6 +2,7 @@ package uninstall
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -98,7 +99,7 @@ func newNode(t *testing.T) *node {
 		LogDir:     filepath.Join(base, "log"),
 		BinDir:     filepath.Join(base, "usr-bin"),
 		PodLogs:    filepath.Join(base, "log", "pods"),
-		CgroupRoot: "/kombi-test-" + strconv.Itoa(os.Getpid()),
+		CgroupRoot: "/kombi-uninstall-test-" + strconv.Itoa(os.Getpid()),
 		Root:       filepath.Join(base, "root"),
 		Grace:      300 * time.Millisecond,
 		Yes:        true,
@@ -113,7 +114,7 @@ func newNode(t *testing.T) *node {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		_, _ = unmountBelow(base)
-		_ = removeCgroups(t.Context(), n.CgroupRoot)
+		_ = removeCgroups(context.Background(), n.CgroupRoot) // that of the test is over
 	})
 	return n
 }

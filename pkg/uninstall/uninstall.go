@@ -190,10 +190,15 @@ func (u *run) remove(path string) {
 		return
 	}
 	kept, err := removeTree(path)
+	text := "removed " + path
 	for _, k := range kept {
-		fmt.Fprintf(u.Out, "kept %s: it is a mount point, and what is behind it is not Kombi's\n", k)
+		if k == path {
+			text = "emptied " + path + ", which stays because it is a mount point"
+		} else {
+			fmt.Fprintf(u.Out, "kept %s: it is a mount point, and what is behind it is not Kombi's\n", k)
+		}
 	}
-	u.step("removed "+path, err)
+	u.step(text, err)
 }
 
 // removeLinks removes kubectl and the like where they are links to kombi.

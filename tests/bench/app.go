@@ -162,8 +162,7 @@ func removeAndStop(ctx context.Context, s system, c kubernetes.Interface, app st
 	if err := removePods(ctx, s, c, app); err != nil {
 		return err
 	}
-	_, err := stopAll(ctx, s.processes())
-	return err
+	return s.stop(ctx)
 }
 
 // removePods removes an application and waits until nothing of it runs.

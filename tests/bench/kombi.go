@@ -40,6 +40,8 @@ func (k *kombi) dns() netip.AddrPort { return netip.MustParseAddrPort("10.43.0.1
 
 func (k *kombi) processes() []*process { return []*process{k.process} }
 
+func (k *kombi) stop(ctx context.Context) error { return endAll(ctx, k.process) }
+
 func (k *kombi) start(context.Context) (err error) {
 	// The kubeconfig of a former cluster would lead to confusion, not to a client.
 	if _, err := os.Stat(k.dataDir()); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -52,7 +53,8 @@ func measure(ctx context.Context, o options) error {
 		}
 		if err := measureSystem(ctx, u, o, r.separate, u.prepare); err != nil {
 			// Kombi's own figures are not lost with those it is compared to.
-			r.notes = append(r.notes, "the separate processes could not be measured to the end: "+err.Error())
+			r.notes = append(r.notes, "the separate processes could not be measured to the end: "+strings.SplitN(err.Error(), "\n", 2)[0])
+			fmt.Fprintln(os.Stderr, err)
 		}
 	}
 	return r.write()
@@ -68,12 +70,7 @@ func fileSize(path string) (int64, error) {
 
 // measureSystem takes all readings of a system. fresh makes what is needed in
 // an empty folder before the clock starts.
-func measureSystem(ctx context.Context, s system, o options, r *readings, fresh func() error) (err error) {
-	defer func() {
-		if err != nil {
-			_, _ = stopAll(context.Background(), alive(s))
-		}
-	}()
+func measureSystem(ctx context.Context, s system, o options, r *readings, fresh func() error) error {
 	empty := func() error {
 		if err := wipe(s); err != nil {
 			return fmt.Errorf("clean up after %s: %w", s.name(), err)
@@ -95,10 +92,11 @@ func measureSystem(ctx context.Context, s system, o options, r *readings, fresh 
 			if err := pause(ctx, 2*time.Second); err != nil {
 				return err
 			}
-			if took, err = stopAll(ctx, s.processes()); err != nil {
+			began := time.Now()
+			if err := s.stop(ctx); err != nil {
 				return err
 			}
-			r.stop = append(r.stop, took)
+			r.stop = append(r.stop, time.Since(began))
 		}
 	}
 
@@ -130,8 +128,7 @@ func measureSystem(ctx context.Context, s system, o options, r *readings, fresh 
 	if err := measurePods(ctx, s, c, o, r); err != nil {
 		return err
 	}
-	_, err = stopAll(ctx, s.processes())
-	return err
+	return s.stop(ctx)
 }
 
 // startUntilReady starts the system and returns how long it took until its
@@ -184,15 +181,6 @@ func total(s system) usage {
 		sum = sum.add(readUsage(pid))
 	}
 	return sum
-}
-
-func alive(s system) (out []*process) {
-	for _, p := range s.processes() {
-		if p != nil && p.failure() == nil {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -54,26 +54,27 @@ func (p *process) failure() error {
 	}
 }
 
-// stopAll ends the processes in good order, all at the same time, and returns
-// how long the last one took.
-func stopAll(ctx context.Context, all []*process) (time.Duration, error) {
-	began := time.Now()
+// endAll ends the processes in good order, all at the same time.
+func endAll(ctx context.Context, all ...*process) error {
 	for _, p := range all {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	limit := time.NewTimer(90 * time.Second)
+	limit := time.NewTimer(stopLimit)
 	defer limit.Stop()
 	for _, p := range all {
 		select {
 		case <-p.ended:
 		case <-limit.C:
-			return 0, fmt.Errorf("%s is still there 90 seconds after SIGTERM\n%s", p.name, tail(p.log, 15))
+			return fmt.Errorf("%s is still there %s after SIGTERM\n%s", p.name, stopLimit, tail(p.log, 5))
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return ctx.Err()
 		}
 	}
-	return time.Since(began), nil
+	return nil
 }
+
+// stopLimit is far more than anything should take to end.
+const stopLimit = 2 * time.Minute
 
 // usage is what the kernel counts for a process.
 type usage struct {

@@ -25,8 +25,10 @@ type system interface {
 	name() string
 	// start starts every process and returns without waiting for a node.
 	start(ctx context.Context) error
-	// processes are those that run now.
+	// processes are those that were started last.
 	processes() []*process
+	// stop ends them in good order, what others need last.
+	stop(ctx context.Context) error
 	// kubeconfig is the administrator's; it may not exist yet.
 	kubeconfig() string
 	// dns is the server that pods ask.

@@ -274,3 +274,24 @@ func (u *separate) addImages(ctx context.Context, archives []string) error {
 	}
 	return nil
 }
+
+// stop ends first what asks the API, then the API, then what that stands on.
+func (u *separate) stop(ctx context.Context) error {
+	var groups [3][]*process
+	for _, p := range u.running {
+		switch p.name {
+		case "kine", "containerd":
+			groups[2] = append(groups[2], p)
+		case "kube-apiserver":
+			groups[1] = append(groups[1], p)
+		default:
+			groups[0] = append(groups[0], p)
+		}
+	}
+	for _, group := range groups {
+		if err := endAll(ctx, group...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -189,7 +189,7 @@ func testShopRollout(t *testing.T, k *harness.Kombi, ns, clusterURL, nodeURL str
 		"ClusterIP from the node": harness.StartLoad(t, harness.MachineClient(), clusterURL+"/version", 20*time.Millisecond),
 	}
 	k.Kubectl(t, "-n", ns, "run", "client", "--image="+testimages.Busybox, "--restart=Never", "--", "sh", "-c",
-		`trap 'stop=1' TERM; n=0; bad=0; while [ -z "$stop" ]; do n=$((n+1)); wget -T 5 -q -O /dev/null http://web/version || { bad=$((bad+1)); date; }; sleep 0.05; done; echo "$n requests, $bad failed"`)
+		`trap 'stop=1' TERM; n=0; bad=0; while [ -z "$stop" ]; do n=$((n+1)); timeout 5 wget -q -O /dev/null http://web/version || { bad=$((bad+1)); date; }; sleep 0.05; done; echo "$n requests, $bad failed"`)
 	k.WaitPod(t, ns, "client")
 
 	for _, step := range []struct{ command, want string }{

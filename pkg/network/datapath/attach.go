@@ -98,13 +98,13 @@ func (d *Datapath) ensureLink(name string, prog *ebpf.Program, fits func(*link.I
 		if err == nil && fits(info) {
 			err = l.Update(prog)
 			if d.links[name] == nil {
-				l.Close()
+				_ = l.Close()
 			}
 			return err
 		}
 		// Its device or cgroup is gone; the pin only holds an empty shell.
 		_ = l.Unpin()
-		l.Close()
+		_ = l.Close()
 		delete(d.links, name)
 	}
 	l, err := make()
@@ -120,7 +120,7 @@ func (d *Datapath) ensureLink(name string, prog *ebpf.Program, fits func(*link.I
 			d.links[name] = l
 			return nil
 		}
-		l.Close()
+		_ = l.Close()
 		return err
 	}
 	return l.Close()

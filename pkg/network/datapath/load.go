@@ -72,7 +72,7 @@ func Load(opts Options) (*Datapath, error) {
 	reuse := map[string]*ebpf.Map{}
 	defer func() {
 		for _, m := range reuse {
-			m.Close()
+			_ = m.Close()
 		}
 	}()
 	if d.pinDir != "" {
@@ -97,7 +97,7 @@ func Load(opts Options) (*Datapath, error) {
 				continue
 			}
 			if err := m.Pin(filepath.Join(d.mapDir(), name)); err != nil {
-				d.Close()
+				_ = d.Close()
 				return nil, fmt.Errorf("cannot pin network map %s: %w", name, err)
 			}
 		}
@@ -112,9 +112,6 @@ func Load(opts Options) (*Datapath, error) {
 func (d *Datapath) TakeoverPending() bool {
 	return d.hasLinks() && (d.fresh || len(d.oldSchemas()) > 0)
 }
-
-// Pinned reports whether the data plane outlives the process.
-func (d *Datapath) Pinned() bool { return d.pinDir != "" }
 
 // Close frees the process's handles. What is pinned stays in place.
 func (d *Datapath) Close() error {
@@ -174,7 +171,7 @@ func (d *Datapath) pinned(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, erro
 		ms.MaxEntries = m.MaxEntries() // sizes may have been chosen for other memory
 		if err := ms.Compatible(m); err != nil {
 			d.log.Warn("pinned network map has another layout and is replaced", "map", name, "err", err)
-			m.Close()
+			_ = m.Close()
 			_ = os.Remove(path)
 			continue
 		}

@@ -150,6 +150,6 @@ func writeDurably(path string, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	return dir.Sync()
 }

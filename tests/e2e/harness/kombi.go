@@ -3,6 +3,8 @@ package harness
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -67,7 +69,13 @@ func New(t testing.TB, opts Options) *Kombi {
 		tools:      filepath.Join(base, "tools"),
 	}
 	images := filepath.Join(k.DataDir, "images")
-	for _, dir := range []string{images, k.tools, filepath.Join(Dir(), "cgroups", "kombi-e2e-"+opts.Name)} {
+	// Removing a run removes the cgroups of these names: that of the pods and,
+	// named by the data directory, that of the socket hooks.
+	sum := sha256.Sum256([]byte(k.DataDir))
+	marks := filepath.Join(Dir(), "cgroups")
+	for _, dir := range []string{
+		images, k.tools, filepath.Join(marks, "kombi-e2e-"+opts.Name), filepath.Join(marks, "kombi-"+hex.EncodeToString(sum[:4])),
+	} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -151,6 +159,7 @@ func (k *Kombi) WaitReady(t testing.TB) time.Duration {
 		}
 		before := last
 		if last = k.nodeReady(); last == nil {
+			k.join(t)
 			return time.Since(start)
 		}
 		if testing.Verbose() && (before == nil || before.Error() != last.Error()) {
@@ -160,6 +169,32 @@ func (k *Kombi) WaitReady(t testing.TB) time.Duration {
 	}
 	t.Fatalf("the node is not Ready after %s: %v\n%s", time.Since(start).Round(time.Second), last, tail(k.Log, 40))
 	return 0
+}
+
+// join moves the tests into the server's cgroup2, where service addresses are
+// translated as they are for everything on a machine that has one server.
+func (k *Kombi) join(t testing.TB) {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", k.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range strings.Split(string(data), "\n") {
+		group, ok := strings.CutPrefix(entry, "0::")
+		if !ok {
+			continue
+		}
+		for _, mount := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+			procs := filepath.Join(mount, group, "cgroup.procs")
+			if _, err := os.Stat(procs); err != nil {
+				continue
+			}
+			if err := os.WriteFile(procs, []byte("0"), 0); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
 }
 
 func (k *Kombi) nodeReady() error {

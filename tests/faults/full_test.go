@@ -1,0 +1,201 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kombi-k8s/kombi/tests/e2e/harness"
+)
+
+// TestFullDisk fills the file system of the data directory while clients
+// write. Kombi says so, goes on serving what it has, and recovers by itself
+// when there is space again.
+func TestFullDisk(t *testing.T) {
+	harness.ServeOutside(t)
+	// 0% switches the kubelet's own eviction off: pods stay.
+	k := newServer(t, "full", "--kubelet-arg", "eviction-hard=nodefs.available<0%,imagefs.available<0%")
+	images, err := os.ReadDir(k.DataDir + "/images")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The folder was filled by the harness: move it onto the disk.
+	held := map[string][]byte{}
+	for _, e := range images {
+		if held[e.Name()], err = os.ReadFile(k.DataDir + "/images/" + e.Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := newDisk(t, "full", k.DataDir, 900)
+	if err := os.MkdirAll(k.DataDir+"/images", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range held {
+		if err := os.WriteFile(k.DataDir+"/images/"+name, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("node Ready after %s", start(t, k).Round(time.Millisecond))
+	pid := k.PID()
+	a := startApp(t, k, "full")
+	w := startWriters(t, k.Config, k.Namespace(t, "writes", nil))
+	if err := w.waitAcknowledged(200); err != nil {
+		t.Fatal(err)
+	}
+
+	began := time.Now()
+	ballast := d.fill(t)
+	harness.Eventually(t, 60*time.Second, "kombi status says that the disk is full", func(ctx context.Context) error {
+		problem, err := firstProblem(ctx, k)
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(problem, "datastore: the disk of the datastore is full") {
+			return fmt.Errorf("first problem: %q", problem)
+		}
+		return nil
+	})
+	problem, _ := firstProblem(context.Background(), k)
+	t.Logf("kombi status after %s: %s", time.Since(began).Round(time.Millisecond), problem)
+	if !strings.Contains(problem, "free some space there") {
+		t.Errorf("the first problem does not say what to do: %s", problem)
+	}
+
+	w.takeErrors()
+	harness.Eventually(t, 60*time.Second, "writes fail with a reason", func(context.Context) error {
+		told := w.takeErrors()
+		for text, n := range told {
+			if strings.Contains(text, "the disk of the datastore is full") {
+				t.Logf("%d clients are told: %s", n, text)
+				return nil
+			}
+		}
+		return fmt.Errorf("clients are told %v", told)
+	})
+	out, err := k.TryKubectl("-n", a.ns, "create", "configmap", "one-more")
+	if err == nil || !strings.Contains(out, "disk of the datastore is full") {
+		t.Errorf("kubectl create on a full disk: %q, %v", out, err)
+	}
+	t.Logf("kubectl prints: %s", strings.TrimSpace(out))
+	if out, err := k.TryKubectl("-n", a.ns, "get", "pods", "-o", "name"); err != nil || len(strings.Fields(out)) != 5 {
+		t.Errorf("reading on a full disk: %q, %v", out, err)
+	}
+	if log, err := os.ReadFile(k.Log); err != nil || !strings.Contains(string(log), "changes to the cluster cannot be stored") {
+		t.Errorf("the log does not tell of the full disk (%v)", err)
+	}
+	a.answers(t)
+	logBefore := logSize(k)
+	fullFor(t, 20*time.Second, k)
+	t.Logf("the log grew by %d KB in 20s on a full disk", (logSize(k)-logBefore)>>10)
+
+	t.Run("killed while full", func(t *testing.T) {
+		k.Kill(t)
+		checkCopy(t, databaseFile(k))
+		k.Start(t)
+		harness.Eventually(t, 60*time.Second, "the start ends with a reason, or the API answers", func(ctx context.Context) error {
+			if !k.Running() {
+				return nil
+			}
+			_, err := firstProblem(ctx, k)
+			return err
+		})
+		if !k.Running() {
+			t.Logf("a start on a full disk ends with: %s", lastLine(t, k.Log))
+			if last := lastLine(t, k.Log); !strings.Contains(last, "MB left") && !strings.Contains(last, "full") {
+				t.Errorf("this does not say that the disk is full: %s", last)
+			}
+		}
+	})
+
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	if !k.Running() {
+		t.Logf("node Ready again after %s", start(t, k).Round(time.Millisecond))
+		pid = k.PID()
+	}
+	began = time.Now()
+	if err := w.waitAcknowledged(200); err != nil {
+		t.Fatalf("after there is space again: %v", err)
+	}
+	t.Logf("200 writes acknowledged %s after there was space again", time.Since(began).Round(time.Millisecond))
+	harness.Eventually(t, 60*time.Second, "no problem left", func(ctx context.Context) error {
+		problem, err := firstProblem(ctx, k)
+		if err == nil && problem != "" {
+			err = fmt.Errorf("first problem: %s", problem)
+		}
+		return err
+	})
+	if k.PID() != pid || !k.Running() {
+		t.Errorf("Kombi was started again: process %d, was %d", k.PID(), pid)
+	}
+	a.waitRunning(t)
+	a.unchanged(t)
+	a.answers(t)
+	objects, problems := w.verify(k.Client, false)
+	for _, p := range problems {
+		t.Error(p)
+	}
+	t.Logf("%d objects, %d writes acknowledged, %d failed", objects, w.acknowledged.Load(), w.failed.Load())
+	k.Stop(t)
+	checkCopy(t, databaseFile(k))
+}
+
+// fullFor makes sure that the server lives on a full disk for some time, the
+// disk being filled again when somebody gives up space.
+func fullFor(t *testing.T, d time.Duration, k *harness.Kombi) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if !k.Running() {
+			t.Fatalf("kombi ended on a full disk: %s", lastLine(t, k.Log))
+		}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(k.DataDir, &fs); err == nil {
+		t.Logf("%d KB were left on the disk", fs.Bavail*uint64(fs.Bsize)>>10)
+	}
+}
+
+// firstProblem is what `kombi status` says is wrong.
+func firstProblem(ctx context.Context, k *harness.Kombi) (string, error) {
+	out, errOut, err := k.Run(ctx, "", "kombi", "status", "--data-dir", k.DataDir, "-o", "json")
+	if err != nil && out == "" {
+		return "", fmt.Errorf("%w: %s", err, errOut)
+	}
+	var report struct{ Problem string }
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		return "", err
+	}
+	return report.Problem, nil
+}
+
+func logSize(k *harness.Kombi) int64 {
+	info, err := os.Stat(k.Log)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+func lastLine(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	// The reason, not what was logged around it.
+	for _, line := range slices.Backward(lines) {
+		if strings.HasPrefix(line, "kombi: ") {
+			return line
+		}
+	}
+	return lines[len(lines)-1]
+}
