@@ -128,7 +128,7 @@ func waitActive(device string) error {
 		if err != nil {
 			return fmt.Errorf("the device %s is gone: %w", device, err)
 		}
-		if dev.Attrs().Qdisc != "noop" {
+		if dev.Attrs().OperState == netlink.OperUp {
 			return nil
 		}
 	}

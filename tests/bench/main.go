@@ -101,7 +101,7 @@ func enter(prepare func() error) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
-		<-signals
+		fmt.Fprintf(os.Stderr, "bench: ends everything, by the signal %s\n", <-signals)
 		// Everything ends with process 1 of the namespaces; then the harness tidies up.
 		killChildren()
 	}()

@@ -3,8 +3,6 @@ package harness
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -69,13 +67,7 @@ func New(t testing.TB, opts Options) *Kombi {
 		tools:      filepath.Join(base, "tools"),
 	}
 	images := filepath.Join(k.DataDir, "images")
-	// Removing a run removes the cgroups of these names: that of the pods and,
-	// named by the data directory, that of the socket hooks.
-	sum := sha256.Sum256([]byte(k.DataDir))
-	marks := filepath.Join(Dir(), "cgroups")
-	for _, dir := range []string{
-		images, k.tools, filepath.Join(marks, "kombi-e2e-"+opts.Name), filepath.Join(marks, "kombi-"+hex.EncodeToString(sum[:4])),
-	} {
+	for _, dir := range []string{images, k.tools} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}

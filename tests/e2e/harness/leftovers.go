@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,10 +56,7 @@ func removeLeftovers() {
 
 // removeRun removes a run's folder and its cgroups.
 func removeRun(dir string) {
-	marks, _ := filepath.Glob(filepath.Join(dir, "cgroups", "*"))
-	for _, mark := range marks {
-		removeCgroups(filepath.Base(mark))
-	}
+	removeCgroups(filepath.Base(dir))
 	if keep := os.Getenv("KOMBI_E2E_KEEP"); keep != "" {
 		fmt.Println("kept:", dir)
 		return
@@ -90,24 +86,4 @@ func removeAll(dir string) error {
 		return err
 	}
 	return os.RemoveAll(dir)
-}
-
-// removeCgroups removes the cgroup name with everything below it from every
-// hierarchy. It holds no processes any more.
-func removeCgroups(name string) {
-	for _, base := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-		tops, _ := filepath.Glob(filepath.Join(base, name))
-		for _, top := range tops {
-			var dirs []string
-			_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-				if err == nil && d.IsDir() {
-					dirs = append(dirs, path)
-				}
-				return nil
-			})
-			for i := len(dirs) - 1; i >= 0; i-- {
-				_ = syscall.Rmdir(dirs[i])
-			}
-		}
-	}
 }

@@ -28,7 +28,14 @@ func prepareMachine() error {
 	if err := unix.Sethostname([]byte(HostName)); err != nil {
 		return fmt.Errorf("host name: %w", err)
 	}
+	cgroups, err := enterCgroups(filepath.Base(Dir()))
+	if err != nil {
+		return err
+	}
 	if err := mounts(Dir()); err != nil {
+		return err
+	}
+	if err := mountCgroups(cgroups); err != nil {
 		return err
 	}
 	if err := network(); err != nil {
@@ -38,10 +45,7 @@ func prepareMachine() error {
 }
 
 func mounts(dir string) error {
-	cgroups, resolv := filepath.Join(dir, "cg"), filepath.Join(dir, "resolv.conf")
-	if err := os.MkdirAll(cgroups, 0o755); err != nil {
-		return err
-	}
+	resolv := filepath.Join(dir, "resolv.conf")
 	if err := os.WriteFile(resolv, []byte("nameserver "+OutsideIP+"\n"), 0o644); err != nil {
 		return err
 	}
@@ -57,25 +61,16 @@ func mounts(dir string) error {
 		{"none", "/", "", unix.MS_REC | unix.MS_PRIVATE},
 		{"proc", "/proc", "proc", sane},
 		{resolv, real, "", unix.MS_BIND},
-		// A new /sys shows the new network; the cgroups of the old one come along.
-		{"/sys/fs/cgroup", cgroups, "", unix.MS_BIND | unix.MS_REC},
-		{"sysfs", "/sys", "sysfs", sane},
-		{cgroups, "/sys/fs/cgroup", "", unix.MS_BIND | unix.MS_REC},
+		{"sysfs", "/sys", "sysfs", sane}, // shows the new network
 		// eBPF objects pinned here end with the namespace.
 		{"bpf", "/sys/fs/bpf", "bpf", sane},
 		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV},
 		// What the kubelet mounts has to reach pods; shared, but not with the
-		// machine around. Mounted last, or the copy of the cgroups would be
-		// taken back by its own propagation.
+		// machine around.
 		{dir, dir, "", unix.MS_BIND},
 		{"none", dir, "", unix.MS_SHARED},
 		{"none", "/run", "", unix.MS_SHARED},
 	} {
-		if m.target == dir && m.flags == unix.MS_BIND {
-			if err := unix.Unmount(cgroups, unix.MNT_DETACH); err != nil {
-				return fmt.Errorf("unmount %s: %w", cgroups, err)
-			}
-		}
 		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}

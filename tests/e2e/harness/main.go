@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,6 +46,8 @@ func Main(m *testing.M, prepare func() error) int {
 		}
 	case stageInit:
 		code, err = runInit()
+	case stageOutside:
+		err = runOutside()
 	case stageTest:
 		// Most tests wait most of the time.
 		if f := flag.Lookup("test.parallel"); f != nil && f.Value.String() == f.DefValue {
@@ -124,16 +127,16 @@ func runInNamespaces() (code int, err error) {
 // runInit prepares the namespaces, runs the tests, and reaps what they orphan
 // as any process 1 does. Its end ends every process of the namespace.
 func runInit() (code int, err error) {
+	// The cgroup namespace belongs to the thread.
+	runtime.LockOSThread()
 	if err := prepareMachine(); err != nil {
 		return 1, fmt.Errorf("prepare the namespaces: %w", err)
 	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, stageVar+"=") {
-			cmd.Env = append(cmd.Env, kv)
-		}
+	if err := startOutside(); err != nil {
+		return 1, fmt.Errorf("the outside: %w", err)
 	}
-	cmd.Env = append(cmd.Env, stageVar+"="+stageTest)
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = stageEnv(stageTest)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return 1, err
@@ -151,6 +154,12 @@ func runInit() (code int, err error) {
 			return status.ExitStatus(), nil
 		}
 	}
+}
+
+// stageEnv is the environment of a process of another stage.
+func stageEnv(stage string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, stageVar+"=") })
+	return append(env, stageVar+"="+stage)
 }
 
 func exitCode(err error) (int, error) {

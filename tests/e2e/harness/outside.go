@@ -1,10 +1,16 @@
 package harness
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -14,26 +20,130 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// inOutside runs f on a thread in the outside namespace. Sockets that f makes
-// stay there.
-func inOutside(f func() error) error {
-	errs := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine, in its namespace.
-		runtime.LockOSThread()
-		ns, err := netns.GetFromName(outsideNS)
+// stageOutside is the rest of the world: a process of its own, in the outside
+// namespace and in no server's cgroup. It serves HTTP on port 80, which answers
+// with the address of the client, and DNS on port 53, which knows outside.test
+// and nothing else; and it opens connections for tests.
+const stageOutside = "outside"
+
+func outsideSocket() string { return filepath.Join(Dir(), "outside.sock") }
+
+// startOutside starts the process in its namespace.
+func startOutside() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	here, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer here.Close()
+	out, err := netns.GetFromName(outsideNS)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if err := netns.Set(out); err != nil {
+		return err
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = stageEnv(stageOutside)
+	cmd.Stderr = os.Stderr
+	return errors.Join(cmd.Start(), netns.Set(here))
+}
+
+// runOutside is the process; it ends with the namespaces.
+func runOutside() error {
+	web, err := net.Listen("tcp", OutsideIP+":80")
+	if err != nil {
+		return err
+	}
+	udp, err := net.ListenPacket("udp", OutsideIP+":53")
+	if err != nil {
+		return err
+	}
+	tcp, err := net.Listen("tcp", OutsideIP+":53")
+	if err != nil {
+		return err
+	}
+	handler := dns.HandlerFunc(answerOutside)
+	for _, s := range []*dns.Server{{PacketConn: udp, Handler: handler}, {Listener: tcp, Handler: handler}} {
+		go func() { _ = s.ActivateAndServe() }()
+	}
+	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		fmt.Fprintln(w, host)
+	})}
+	go func() { _ = srv.Serve(web) }()
+	dialer, err := net.Listen("unix", outsideSocket())
+	if err != nil {
+		return err
+	}
+	for {
+		conn, err := dialer.Accept()
 		if err != nil {
-			errs <- fmt.Errorf("namespace %s: %w", outsideNS, err)
-			return
+			return err
 		}
-		defer ns.Close()
-		if err := netns.Set(ns); err != nil {
-			errs <- fmt.Errorf("enter namespace %s: %w", outsideNS, err)
-			return
+		go connect(conn)
+	}
+}
+
+// connect opens the connection that a test asks for in one line, answers "ok"
+// or the reason, and passes bytes on.
+func connect(conn net.Conn) {
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return
+	}
+	network, addr, _ := strings.Cut(strings.TrimSpace(line), " ")
+	far, err := net.DialTimeout(network, addr, 10*time.Second)
+	if err != nil {
+		fmt.Fprintf(conn, "%v\n", err)
+		return
+	}
+	defer far.Close()
+	if _, err := io.WriteString(conn, "ok\n"); err != nil {
+		return
+	}
+	ended := make(chan struct{}, 2)
+	go func() {
+		_, _ = io.Copy(far, r)
+		if half, ok := far.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
 		}
-		errs <- f()
+		ended <- struct{}{}
 	}()
-	return <-errs
+	go func() { _, _ = io.Copy(conn, far); _ = conn.Close(); ended <- struct{}{} }()
+	<-ended
+	<-ended
+}
+
+func dialOutside(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", outsideSocket())
+	if err != nil {
+		return nil, fmt.Errorf("process outside: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := fmt.Fprintf(conn, "%s %s\n", network, addr); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	// One byte at a time: what follows the line belongs to the connection.
+	var line []byte
+	for one := make([]byte, 1); ; {
+		if _, err := conn.Read(one); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		if one[0] == '\n' {
+			break
+		}
+		line = append(line, one[0])
+	}
+	if string(line) != "ok" {
+		return nil, errors.Join(errors.New(string(line)), conn.Close())
+	}
+	return conn, nil
 }
 
 // OutsideClient is an HTTP client in the outside namespace that opens a new
@@ -50,53 +160,15 @@ func client(dial func(context.Context, string, string) (net.Conn, error)) *http.
 	}
 }
 
-func dialOutside(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-	err = inOutside(func() error {
-		var err error
-		conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
-		return err
-	})
-	return conn, err
-}
-
-// ServeOutside starts the servers of the rest of the world: HTTP on port 80,
-// which answers with the address of the client, and DNS on port 53, which knows
-// outside.test and nothing else.
+// ServeOutside waits until the rest of the world is there.
 func ServeOutside(t testing.TB) {
 	t.Helper()
-	var (
-		web net.Listener
-		udp net.PacketConn
-		tcp net.Listener
-	)
-	err := inOutside(func() (err error) {
-		if web, err = net.Listen("tcp", OutsideIP+":80"); err != nil {
-			return err
+	Eventually(t, 20*time.Second, "the outside", func(context.Context) error {
+		answer, err := Get(OutsideClient(), "http://"+OutsideIP+"/")
+		if err == nil && answer != OutsideIP+"\n" {
+			err = fmt.Errorf("it answers %q", answer)
 		}
-		if udp, err = net.ListenPacket("udp", OutsideIP+":53"); err != nil {
-			return err
-		}
-		tcp, err = net.Listen("tcp", OutsideIP+":53")
 		return err
-	})
-	if err != nil {
-		t.Fatalf("servers in the outside namespace: %v", err)
-	}
-	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, _ := net.SplitHostPort(r.RemoteAddr)
-		fmt.Fprintln(w, host)
-	})}
-	go func() { _ = srv.Serve(web) }()
-	handler := dns.HandlerFunc(answerOutside)
-	servers := []*dns.Server{{PacketConn: udp, Handler: handler}, {Listener: tcp, Handler: handler}}
-	for _, s := range servers {
-		go func() { _ = s.ActivateAndServe() }()
-	}
-	t.Cleanup(func() {
-		_ = srv.Close()
-		for _, s := range servers {
-			_ = s.Shutdown()
-		}
 	})
 }
 

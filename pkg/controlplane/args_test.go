@@ -1,0 +1,43 @@
+package controlplane
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSettingsOfUpstreamAreChecked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		check func([]string) error
+		args  []string
+		want  string // "" means accepted
+	}{
+		"known":               {CheckAPIServerArgs, []string{"event-ttl=2h"}, ""},
+		"with dashes":         {CheckAPIServerArgs, []string{"--event-ttl=2h"}, ""},
+		"unknown":             {CheckAPIServerArgs, []string{"event-tttl=2h"}, `kube-apiserver-arg: there is no setting "event-tttl"`},
+		"bad value":           {CheckAPIServerArgs, []string{"event-ttl=soon"}, "kube-apiserver-arg: event-ttl: "},
+		"controllers":         {CheckControllerManagerArgs, []string{"node-monitor-grace-period=1m"}, ""},
+		"unknown controller":  {CheckControllerManagerArgs, []string{"node-monitor=1m"}, `there is no setting "node-monitor"`},
+		"scheduler":           {CheckSchedulerArgs, []string{"kube-api-qps=100"}, ""},
+		"unknown of schedule": {CheckSchedulerArgs, []string{"qps=100"}, `kube-scheduler-arg: there is no setting "qps"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.check(tc.args)
+			switch {
+			case tc.want == "" && err != nil:
+				t.Fatal(err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Fatalf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// The order of the groups is what `kubectl get` without a group goes by; a
+// built-in group without a priority would vanish from discovery.
+func TestBuiltinGroupsComeBeforeOurs(t *testing.T) {
+	for gv, priority := range builtinPriorities() {
+		if priority.Group <= 1000 {
+			t.Errorf("%s has the priority %d of an extension", gv, priority.Group)
+		}
+	}
+}
