@@ -90,11 +90,12 @@ func (s *SQLite) explain(err error) error {
 	if !errors.As(err, &failed) {
 		return nil
 	}
+	// A full disk has many faces: the log cannot be made, or not be mapped.
+	if full := s.space(); full != nil && failed.Code != sqlite3.ErrConstraint {
+		return full
+	}
 	switch {
 	case failed.Code == sqlite3.ErrFull || failed.SystemErrno == unix.ENOSPC:
-		if full := s.space(); full != nil {
-			return full
-		}
 		return fmt.Errorf("the disk of the datastore is full: free some space in %s, Kombi goes on by itself", filepath.Dir(s.opts.File))
 	case failed.Code == sqlite3.ErrCorrupt || failed.Code == sqlite3.ErrNotADB:
 		return fmt.Errorf("the datastore %s is damaged (%w): restart Kombi, it checks the file and goes back to the newest snapshot", s.opts.File, failed)

@@ -27,6 +27,7 @@ type devices struct {
 	lost func(ifindex int)
 
 	mu       sync.Mutex
+	hold     bool           // leave the programs of an older layout attached
 	attached map[string]int // name to index
 	current  map[int]netip.Addr
 	mtu      int
@@ -49,8 +50,15 @@ func (d *devices) MTU() int {
 	return 1500
 }
 
-// refresh reads the host's state and brings maps and, if attach is set, programs in line with it.
-func (d *devices) refresh(attach bool) error {
+// setHold says whether programs must stay as they are.
+func (d *devices) setHold(hold bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hold = hold
+}
+
+// refresh reads the host's state and brings maps and programs in line with it.
+func (d *devices) refresh() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	links, err := netlink.LinkList()
@@ -93,7 +101,7 @@ func (d *devices) refresh(attach bool) error {
 		return err
 	}
 	d.current = masquerade
-	if !attach {
+	if d.hold {
 		return nil
 	}
 	return d.attachTo(out)
@@ -256,7 +264,7 @@ func (d *devices) followOnce(ctx context.Context) error {
 			soon()
 		case <-due:
 			due = nil
-			if err := d.refresh(true); err != nil {
+			if err := d.refresh(); err != nil {
 				d.opts.Log.Warn("cannot follow the node's devices; trying again", "err", err)
 				due = time.After(5 * time.Second)
 			}

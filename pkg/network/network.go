@@ -108,7 +108,8 @@ func (n *Network) setUp(dp *datapath.Datapath) error {
 	// Programs of an older layout still serve from their own maps. Their places are
 	// taken over when the new maps hold the services.
 	n.deferred = dp.TakeoverPending()
-	if err := n.devices.refresh(!n.deferred); err != nil {
+	n.devices.setHold(n.deferred)
+	if err := n.devices.refresh(); err != nil {
 		return err
 	}
 	if err := n.pods.restore(!n.deferred); err != nil {
@@ -125,8 +126,9 @@ func (n *Network) takeOver() error {
 	if !n.deferred {
 		return nil
 	}
+	n.devices.setHold(false)
 	err := errors.Join(
-		n.devices.refresh(true),
+		n.devices.refresh(),
 		n.pods.attachAll(),
 		n.dp.AttachSockets(n.opts.CgroupPath),
 	)

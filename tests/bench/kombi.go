@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
-	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/tests/e2e/harness"
 )
 
@@ -24,12 +25,7 @@ type kombi struct {
 }
 
 func newKombi() *kombi {
-	k := &kombi{base: filepath.Join(harness.Dir(), "k")}
-	// The harness removes the control groups that are noted here.
-	for _, name := range []string{cgroupRoot, k.nodeCgroup()} {
-		_ = os.MkdirAll(filepath.Join(harness.Dir(), "cgroups", name), 0o755)
-	}
-	return k
+	return &kombi{base: filepath.Join(harness.Dir(), "k")}
 }
 
 func (k *kombi) name() string        { return "kombi" }
@@ -75,20 +71,24 @@ func (k *kombi) addImages(_ context.Context, archives []string) error {
 	return nil
 }
 
-// nodeCgroup is the group in which a server that is not the machine's only one
-// translates service addresses.
-func (k *kombi) nodeCgroup() string {
-	return "kombi-" + (&config.Config{DataDir: k.dataDir()}).Instance()
-}
-
+// joinNode enters the cgroup2 of the server, in which one that is not the
+// machine's only one translates service addresses.
 func (k *kombi) joinNode() error {
-	dir := filepath.Join("/sys/fs/cgroup/unified", k.nodeCgroup())
-	if _, err := os.Stat("/sys/fs/cgroup/unified"); err != nil {
-		// Inside a group that hands down controllers processes are in leaves.
-		dir = filepath.Join("/sys/fs/cgroup", k.nodeCgroup(), "bench")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", k.process.pid()))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		group, unified := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !unified {
+			continue
+		}
+		for _, mount := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+			procs := filepath.Join(mount, group, "cgroup.procs")
+			if _, err := os.Stat(procs); err == nil {
+				return os.WriteFile(procs, []byte("0"), 0o644)
+			}
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0o644)
+	return nil // the machine has no cgroup2
 }

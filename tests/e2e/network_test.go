@@ -17,7 +17,7 @@ func testNetwork(t *testing.T, k *harness.Kombi) {
 	k.WaitPod(t, ns, "tool")
 	web := k.WaitPod(t, ns, "web")
 	service := clusterIP(t, k, ns, "web")
-	k.KubectlIn(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"headless"},"spec":{"clusterIP":"None","selector":{"app":"web"},"ports":[{"name":"http","port":8080}]}}`),
+	k.KubectlIn(t, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"headless"},"spec":{"clusterIP":"None","selector":{"app":"web"},"ports":[{"name":"http","port":8080}]}}`,
 		"-n", ns, "apply", "-f", "-")
 	k.KubectlIn(t, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"alias"},"spec":{"type":"ExternalName","externalName":"outside.test"}}`,
 		"-n", ns, "apply", "-f", "-")

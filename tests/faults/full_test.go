@@ -69,11 +69,14 @@ func TestFullDisk(t *testing.T) {
 	}
 
 	w.takeErrors()
+	told := map[string]int{}
 	harness.Eventually(t, 60*time.Second, "writes fail with a reason", func(context.Context) error {
-		told := w.takeErrors()
+		for text, n := range w.takeErrors() {
+			told[text] += n
+		}
 		for text, n := range told {
 			if strings.Contains(text, "the disk of the datastore is full") {
-				t.Logf("%d clients are told: %s", n, text)
+				t.Logf("%d times clients are told: %s", n, text)
 				return nil
 			}
 		}

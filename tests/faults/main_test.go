@@ -68,7 +68,8 @@ func imageCache() string {
 }
 
 // newServer prepares a server that is removed without a trace after the test,
-// so that the next one finds the machine as it was.
+// so that the next one finds the machine as it was. KOMBI_FAULT_LOGS names a
+// folder in which its log is kept.
 func newServer(t *testing.T, name string, args ...string) *harness.Kombi {
 	t.Helper()
 	archives, err := images()
@@ -80,6 +81,9 @@ func newServer(t *testing.T, name string, args ...string) *harness.Kombi {
 	t.Cleanup(func() {
 		if k == nil {
 			return
+		}
+		if dir := os.Getenv("KOMBI_FAULT_LOGS"); dir != "" {
+			copyFile(t, k.Log, filepath.Join(dir, name+".log"))
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

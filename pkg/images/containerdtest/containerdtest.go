@@ -92,6 +92,6 @@ func Client(tb testing.TB, socket, namespace string) *containerd.Client {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { client.Close() })
+	tb.Cleanup(func() { _ = client.Close() })
 	return client
 }

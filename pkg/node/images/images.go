@@ -123,7 +123,7 @@ func (im *Images) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("images: connect to containerd: %w", err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	// Watch first, look second: what arrives in between is seen.
 	w, err := newWatcher(im.opts.Dir)
 	if err != nil {

@@ -19,9 +19,13 @@ import (
 // Labels that containerd's CRI plugin reads.
 const (
 	// LabelManaged marks an image that the CRI plugin shows to the kubelet.
-	LabelManaged, ManagedValue = "io.cri-containerd.image", "managed"
+	LabelManaged = "io.cri-containerd.image"
+	// ManagedValue is the value of LabelManaged.
+	ManagedValue = "managed"
 	// LabelPinned marks an image that the kubelet's garbage collection leaves alone.
-	LabelPinned, PinnedValue = "io.cri-containerd.pinned", "pinned"
+	LabelPinned = "io.cri-containerd.pinned"
+	// PinnedValue is the value of LabelPinned.
+	PinnedValue = "pinned"
 )
 
 // Namespace is the containerd namespace that the kubelet's images are in.
@@ -57,7 +61,7 @@ func Import(ctx context.Context, client *containerd.Client, r io.Reader, opts Im
 	if err != nil {
 		return nil, fmt.Errorf("import images: %w", err)
 	}
-	defer done(context.WithoutCancel(ctx))
+	defer func() { _ = done(context.WithoutCancel(ctx)) }()
 
 	if opts.Progress != nil {
 		r = &countingReader{r: r, report: opts.Progress}

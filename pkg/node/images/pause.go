@@ -70,7 +70,7 @@ func storeImage(ctx context.Context, client *containerd.Client, img *ociimage.Im
 	if err != nil {
 		return err
 	}
-	defer done(context.WithoutCancel(ctx))
+	defer func() { _ = done(context.WithoutCancel(ctx)) }()
 
 	store := client.ContentStore()
 	refs := map[string]string{"containerd.io/gc.ref.content.config": img.Config.Digest.String()}

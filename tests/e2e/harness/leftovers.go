@@ -5,52 +5,44 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 const runPrefix = "/tmp/ke2e-" // short: sockets live below, and their paths are limited to 107 bytes
 
-// newRunDir makes the folder of a run, with a note of who owns it.
-func newRunDir() (string, error) {
-	dir, err := os.MkdirTemp(filepath.Dir(runPrefix), filepath.Base(runPrefix))
-	if err != nil {
-		return "", err
+// newRunDir makes the folder of a run and locks its owner file, which has to stay
+// open: the lock ends with this process, however that ends.
+func newRunDir() (dir string, owner *os.File, err error) {
+	if dir, err = os.MkdirTemp(filepath.Dir(runPrefix), filepath.Base(runPrefix)); err != nil {
+		return "", nil, err
 	}
-	owner := fmt.Sprintf("%d %s", os.Getpid(), startTime(os.Getpid()))
-	return dir, os.WriteFile(filepath.Join(dir, "owner"), []byte(owner), 0o600)
+	if owner, err = os.OpenFile(filepath.Join(dir, "owner.new"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return "", nil, err
+	}
+	if err := syscall.Flock(int(owner.Fd()), syscall.LOCK_EX); err != nil {
+		return "", nil, err
+	}
+	// It gets its name when it is locked: one that is not locked is left over.
+	return dir, owner, os.Rename(owner.Name(), filepath.Join(dir, ownerFile))
 }
 
-// startTime identifies a process together with its id.
-func startTime(pid int) string {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
-	}
-	// The name, in parentheses, may hold blanks; field 22 is the start time.
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	if len(fields) < 20 {
-		return ""
-	}
-	return fields[19]
-}
+const ownerFile = "owner"
 
 // removeLeftovers removes the folders of runs whose owner is gone. Their
 // processes, mounts and interfaces went with their namespaces.
 func removeLeftovers() {
 	dirs, _ := filepath.Glob(runPrefix + "*")
 	for _, dir := range dirs {
-		owner, err := os.ReadFile(filepath.Join(dir, "owner"))
+		owner, err := os.Open(filepath.Join(dir, ownerFile))
 		if err != nil {
 			continue // not ours, or just being made
 		}
-		pid, start, _ := strings.Cut(string(owner), " ")
-		if n, err := strconv.Atoi(pid); err == nil && start != "" && startTime(n) == start {
-			continue
+		if syscall.Flock(int(owner.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			removeRun(dir)
 		}
-		removeRun(dir)
+		owner.Close()
 	}
 }
 

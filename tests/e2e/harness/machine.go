@@ -86,12 +86,12 @@ func network() error {
 	if err != nil {
 		return err
 	}
-	defer here.Close()
+	defer func() { _ = here.Close() }()
 	out, err := netns.NewNamed(outsideNS) // also enters it
 	if err != nil {
 		return err
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	if err := netns.Set(here); err != nil {
 		return err
 	}

@@ -103,10 +103,11 @@ func Dir() string { return os.Getenv(dirVar) }
 // and cleans up after it.
 func runInNamespaces() (code int, err error) {
 	removeLeftovers()
-	dir, err := newRunDir()
+	dir, owner, err := newRunDir()
 	if err != nil {
 		return 1, err
 	}
+	defer owner.Close()
 	defer removeRun(dir)
 	self, err := os.Executable()
 	if err != nil {

@@ -36,12 +36,12 @@ func startOutside() error {
 	if err != nil {
 		return err
 	}
-	defer here.Close()
+	defer func() { _ = here.Close() }()
 	out, err := netns.GetFromName(outsideNS)
 	if err != nil {
 		return err
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	if err := netns.Set(out); err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func staticProgram(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is no program: %w", path, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			return nil, fmt.Errorf("%s is not static: its image would need a C library", path)

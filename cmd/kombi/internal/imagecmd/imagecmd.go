@@ -58,7 +58,7 @@ func (c connector) use(ctx context.Context, do func(context.Context, *containerd
 	if err != nil {
 		return fmt.Errorf("containerd at %s does not answer: %w; see `kombi status`", socket, err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	return do(namespaces.WithNamespace(ctx, images.Namespace), client)
 }
 

@@ -85,7 +85,7 @@ func pull(ctx context.Context, cmd *cobra.Command, client *containerd.Client, na
 		tracker.bar.done()
 		return fmt.Errorf("pull %s: %w", full, err)
 	}
-	defer done(context.WithoutCancel(ctx))
+	defer func() { _ = done(context.WithoutCancel(ctx)) }()
 
 	watching, stop := context.WithCancel(ctx)
 	go tracker.watch(watching)
