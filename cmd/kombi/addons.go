@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io/fs"
 	"log/slog"
 	"net/netip"
@@ -53,7 +54,16 @@ func (w *wiring) addons(admin *rest.Config) ([]component.Component, []controlpla
 		// One registry for all parts: the API server's /metrics shows it, behind
 		// the API's authorization.
 		legacyregistry.RawMustRegister(dataPlane.Collectors()...)
-		all = append(all, dataPlane)
+		// Loading programs needs no API, so it need not wait for it.
+		preload := component.Func{ID: "network-programs", Do: func(ctx context.Context, ready func()) error {
+			if err := dataPlane.Preload(ctx); err != nil {
+				return err
+			}
+			ready()
+			<-ctx.Done()
+			return nil
+		}}
+		all = append(all, preload, dataPlane)
 	}
 	if !c.Disabled("dns") {
 		identity, err := w.client("system:kombi:dns")

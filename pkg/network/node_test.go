@@ -195,7 +195,12 @@ func TestCleanup(t *testing.T) {
 // A new layout of the maps must not interrupt services: the old programs serve
 // until the new maps are filled.
 func TestSchemaChange(t *testing.T) {
-	e := newEnv(t, modes[1])
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) { schemaChange(t, newEnv(t, m)) })
+	}
+}
+
+func schemaChange(t *testing.T, e *env) {
 	a, b := e.addPod(), e.addPod()
 	b.serve(t, "tcp", ":80", "b")
 	e.service(svc{name: "web", ip: "10.43.1.1", backends: []string{b.addr},

@@ -83,7 +83,7 @@ func measureSystem(ctx context.Context, s system, o options, r *readings, fresh 
 			return err
 		}
 		for _, to := range []*[]time.Duration{&r.cold, &r.warm} {
-			took, _, err := startUntilReady(ctx, s)
+			took, _, err := startUntilReady(ctx, s, to == &r.warm)
 			if err != nil {
 				return err
 			}
@@ -113,7 +113,7 @@ func measureSystem(ctx context.Context, s system, o options, r *readings, fresh 
 	if err := empty(); err != nil {
 		return err
 	}
-	_, c, err := startUntilReady(ctx, s)
+	_, c, err := startUntilReady(ctx, s, false)
 	if err != nil {
 		return err
 	}
@@ -132,8 +132,8 @@ func measureSystem(ctx context.Context, s system, o options, r *readings, fresh 
 }
 
 // startUntilReady starts the system and returns how long it took until its
-// node was Ready.
-func startUntilReady(ctx context.Context, s system) (time.Duration, *kubernetes.Clientset, error) {
+// node was Ready. again says that it was there before.
+func startUntilReady(ctx context.Context, s system, again bool) (time.Duration, *kubernetes.Clientset, error) {
 	began := time.Now()
 	if err := s.start(ctx); err != nil {
 		return 0, nil, err
@@ -142,7 +142,11 @@ func startUntilReady(ctx context.Context, s system) (time.Duration, *kubernetes.
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := awaitReady(ctx, s, c, began); err != nil {
+	var restarted *time.Time
+	if again {
+		restarted = &began
+	}
+	if err := awaitReady(ctx, s, c, restarted); err != nil {
 		return 0, nil, err
 	}
 	return time.Since(began), c, nil

@@ -84,29 +84,41 @@ func client(ctx context.Context, s system) (*kubernetes.Clientset, error) {
 	return c, err
 }
 
-// awaitReady waits until the Node is Ready by the word of a kubelet that
-// started after since.
-func awaitReady(ctx context.Context, s system, c kubernetes.Interface, since time.Time) error {
+// awaitReady waits until the Node is Ready. After a restart its kubelet must
+// have said something since then.
+func awaitReady(ctx context.Context, s system, c kubernetes.Interface, restarted *time.Time) error {
 	return await(ctx, s, s.name()+": node Ready", 2*time.Minute, func() error {
 		node, err := c.CoreV1().Nodes().Get(ctx, harness.HostName, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		for _, condition := range node.Status.Conditions {
-			if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
-				return errors.New(condition.Message)
-			}
+		if why := notReady(node); why != "" {
+			return errors.New(why)
+		}
+		if restarted == nil {
+			return nil
 		}
 		// What the Node says may be of the time before a restart; the lease is new.
 		lease, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, harness.HostName, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(since) {
+		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(*restarted) {
 			return errors.New("the kubelet has not renewed its lease")
 		}
 		return nil
 	})
+}
+
+func notReady(node *corev1.Node) string {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+			return ""
+		} else if condition.Type == corev1.NodeReady {
+			return condition.Message
+		}
+	}
+	return "the Node has no condition Ready yet"
 }
 
 // wipe makes the machine as fresh as it was.

@@ -26,18 +26,22 @@ import (
 // plainly: their defaults wherever they have one. Their certificates are made
 // before the clock starts.
 type separate struct {
-	base    string
+	base    string // data, wiped between starts
+	setup   string // certificates and configuration files
 	running []*process
 	certs   *pki.Cluster
 	api     *http.Client
 }
 
-func newSeparate() *separate { return &separate{base: filepath.Join(harness.Dir(), "u")} }
+func newSeparate() *separate {
+	return &separate{base: filepath.Join(harness.Dir(), "u"), setup: filepath.Join(harness.Dir(), "setup")}
+}
 
 func (u *separate) name() string         { return "separate processes" }
 func (u *separate) dir() string          { return u.base }
 func (u *separate) path(s string) string { return filepath.Join(u.base, s) }
-func (u *separate) kubeconfig() string   { return u.path("admin.kubeconfig") }
+func (u *separate) file(s string) string { return filepath.Join(u.setup, s) }
+func (u *separate) kubeconfig() string   { return u.file("admin.kubeconfig") }
 func (u *separate) dns() netip.AddrPort  { return netip.MustParseAddrPort(harness.MachineIP + ":53") }
 func (u *separate) joinNode() error      { return nil } // kube-proxy serves the whole machine
 
@@ -47,16 +51,16 @@ const apiURL = "https://127.0.0.1:6443"
 
 // prepare writes certificates and configuration files. The clock does not run.
 func (u *separate) prepare() (err error) {
-	if _, err := os.Stat(u.path("pki")); err == nil {
-		return nil
-	}
-	for _, dir := range []string{"kine", "cni", "kubelet", "logs", "static", "containerd"} {
-		if err := os.MkdirAll(u.path(dir), 0o755); err != nil {
+	for _, dir := range []string{u.path("kine"), u.path("kubelet"), u.path("logs"), u.path("static"), u.path("containerd"), u.file("cni")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
+	if u.certs != nil {
+		return nil
+	}
 	u.certs, err = pki.Open(pki.Options{
-		Dir: u.path("pki"), EncryptionConfig: u.path("encryption.yaml"), NodeName: harness.HostName, ClusterDomain: "cluster.local",
+		Dir: u.file("pki"), EncryptionConfig: u.file("encryption.yaml"), NodeName: harness.HostName, ClusterDomain: "cluster.local",
 		Addresses: []netip.Addr{netip.MustParseAddr(harness.MachineIP), netip.MustParseAddr("10.43.0.1")},
 		Log:       slog.New(slog.DiscardHandler),
 	})
@@ -76,7 +80,7 @@ func (u *separate) prepare() (err error) {
 			return err
 		}
 		config := u.certs.RESTConfig(apiURL, leaf)
-		if err := kubeconfig.WriteReferring(u.path(name+".kubeconfig"), config); err != nil {
+		if err := kubeconfig.WriteReferring(u.file(name+".kubeconfig"), config); err != nil {
 			return err
 		}
 		if name == "admin" {
@@ -115,7 +119,7 @@ func (u *separate) writeFiles() error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(u.path(name), data, 0o600); err != nil {
+		if err := os.WriteFile(u.file(name), data, 0o600); err != nil {
 			return err
 		}
 	}
@@ -129,11 +133,11 @@ func (u *separate) writeFiles() error {
     cache 30
     loadbalance
 }
-`, harness.MachineIP, u.path("dns.kubeconfig"))
-	if err := os.WriteFile(u.path("Corefile"), []byte(corefile), 0o600); err != nil {
+`, harness.MachineIP, u.file("dns.kubeconfig"))
+	if err := os.WriteFile(u.file("Corefile"), []byte(corefile), 0o600); err != nil {
 		return err
 	}
-	return os.WriteFile(u.path("containerd.toml"), []byte(fmt.Sprintf(`version = 3
+	return os.WriteFile(u.file("containerd.toml"), []byte(fmt.Sprintf(`version = 3
 root = %[1]q
 state = %[2]q
 [grpc]
@@ -151,7 +155,7 @@ state = %[2]q
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
   BinaryName = %[9]q
 `, u.path("containerd"), u.path("state"), u.socket(), images.PauseRef, !host.ReadCapabilities().SysResource(),
-		programDir(), u.path("cni"), filepath.Join(payloadDir(), "containerd-shim-runc-v2"), filepath.Join(payloadDir(), "runc"))), 0o600)
+		programDir(), u.file("cni"), filepath.Join(payloadDir(), "containerd-shim-runc-v2"), filepath.Join(payloadDir(), "runc"))), 0o600)
 }
 
 func (u *separate) socket() string { return u.path("state/c.sock") }
@@ -171,7 +175,7 @@ func (u *separate) start(ctx context.Context) error {
 	if err := u.launch("kine"); err != nil { // its defaults: SQLite in ./db, port 2379
 		return err
 	}
-	if err := u.launch("containerd", "--config", u.path("containerd.toml")); err != nil {
+	if err := u.launch("containerd", "--config", u.file("containerd.toml")); err != nil {
 		return err
 	}
 	if err := await(ctx, u, "kine", time.Minute, func() error { return dial("tcp", "127.0.0.1:2379") }); err != nil {
@@ -200,15 +204,15 @@ func (u *separate) start(ctx context.Context) error {
 		return err
 	}
 	for _, p := range [][]string{
-		{"kubelet", "--config=" + u.path("kubelet.yaml"), "--kubeconfig=" + u.path("kubelet.kubeconfig"), "--hostname-override=" + harness.HostName,
+		{"kubelet", "--config=" + u.file("kubelet.yaml"), "--kubeconfig=" + u.file("kubelet.kubeconfig"), "--hostname-override=" + harness.HostName,
 			"--node-ip=" + harness.MachineIP, "--root-dir=" + u.path("kubelet")},
-		{"kube-controller-manager", "--kubeconfig=" + u.path("controller-manager.kubeconfig"), "--allocate-node-cidrs", "--cluster-cidr=10.42.0.0/16",
+		{"kube-controller-manager", "--kubeconfig=" + u.file("controller-manager.kubeconfig"), "--allocate-node-cidrs", "--cluster-cidr=10.42.0.0/16",
 			"--service-account-private-key-file=" + u.certs.ServiceAccountKey, "--root-ca-file=" + u.certs.ServerCA.CertFile, "--use-service-account-credentials"},
-		{"kube-scheduler", "--kubeconfig=" + u.path("scheduler.kubeconfig")},
-		{"kube-proxy", "--proxy-mode=nftables", "--kubeconfig=" + u.path("proxy.kubeconfig"), "--hostname-override=" + harness.HostName, "--cluster-cidr=10.42.0.0/16",
+		{"kube-scheduler", "--kubeconfig=" + u.file("scheduler.kubeconfig")},
+		{"kube-proxy", "--proxy-mode=nftables", "--kubeconfig=" + u.file("proxy.kubeconfig"), "--hostname-override=" + harness.HostName, "--cluster-cidr=10.42.0.0/16",
 			// These settings belong to the machine and cannot be written in a network namespace.
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0"},
-		{"coredns", "-conf", u.path("Corefile")},
+		{"coredns", "-conf", u.file("Corefile")},
 	} {
 		if err := u.launch(p[0], p[1:]...); err != nil {
 			return err

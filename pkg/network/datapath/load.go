@@ -110,7 +110,7 @@ func Load(opts Options) (*Datapath, error) {
 // serve from their own maps. Fill the new maps before attaching, and call
 // DropOldSchemas after it.
 func (d *Datapath) TakeoverPending() bool {
-	return d.hasLinks() && (d.fresh || len(d.oldSchemas()) > 0)
+	return len(d.oldSchemas()) > 0 || d.fresh && d.hasLinks()
 }
 
 // Close frees the process's handles. What is pinned stays in place.
