@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,10 +49,18 @@ func (p *process) pid() int { return p.cmd.Process.Pid }
 func (p *process) failure() error {
 	select {
 	case <-p.ended:
-		return fmt.Errorf("%s ended: %v\n%s", p.name, p.err, tail(p.log, 15))
+		return fmt.Errorf("%s ended: %w\n%s", p.name, p.ending(), tail(p.log, 15))
 	default:
 		return nil
 	}
+}
+
+// ending is how the process ended.
+func (p *process) ending() error {
+	if p.err == nil {
+		return errors.New("exit status 0")
+	}
+	return p.err
 }
 
 // endAll ends the processes in good order, all at the same time.

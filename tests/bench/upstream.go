@@ -254,7 +254,7 @@ func (u *separate) importPause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	_, err = images.EnsurePause(ctx, c, filepath.Join(payloadDir(), "pause"))
 	return err
 }
@@ -264,7 +264,7 @@ func (u *separate) addImages(ctx context.Context, archives []string) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	for _, archive := range archives {
 		f, err := os.Open(archive)
 		if err != nil {

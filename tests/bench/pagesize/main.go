@@ -74,7 +74,7 @@ func measure(pageSize int, synchronous string) (bytesPerUpdate, perSecond float6
 	if err != nil {
 		return 0, 0, err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	value := strings.Repeat("x", objectSize)
 	revisions := make([]int64, objects)
 	for i := range revisions {
@@ -97,7 +97,7 @@ func create(file string, pageSize int) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	for _, stmt := range []string{
 		fmt.Sprintf("PRAGMA page_size = %d", pageSize), "PRAGMA auto_vacuum = INCREMENTAL", "PRAGMA journal_mode = WAL", "CREATE TABLE made (x INTEGER)",
 	} {
