@@ -64,6 +64,10 @@ func serve(c *config.Config, started time.Time) error {
 	embedded := logging.Adopt(log)
 	slog.SetDefault(log)
 
+	// containerd looks for runc by name as well as by the path that it is given.
+	if err := os.Setenv("PATH", binDir()+":"+os.Getenv("PATH")); err != nil {
+		return err
+	}
 	facts := host.Gather()
 	if err := preflight(c, facts, log); err != nil {
 		return err

@@ -134,7 +134,18 @@ func newImageCommand() *cobra.Command {
 		return c.Paths().ContainerdSocket, nil
 	})
 	config.BindFlags(cmd.PersistentFlags(), config.Server, "data-dir", "run-dir", "config")
-	cmd.PersistentPreRun = func(sub *cobra.Command, _ []string) { flags = sub.Flags() }
+	cmd.PersistentPreRunE = func(sub *cobra.Command, _ []string) error {
+		flags = sub.Flags()
+		hosts := flags.Lookup("hosts-dir")
+		if hosts == nil || hosts.Changed {
+			return nil
+		}
+		c, err := config.Load(config.LoadOptions{Flags: flags})
+		if err != nil {
+			return err
+		}
+		return hosts.Value.Set(c.Paths().RegistryHosts)
+	}
 	return cmd
 }
 

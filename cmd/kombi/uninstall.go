@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -9,6 +10,7 @@ import (
 	"github.com/kombi-k8s/kombi/cmd/kombi/internal/configcmd"
 	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/network"
+	"github.com/kombi-k8s/kombi/pkg/node"
 	"github.com/kombi-k8s/kombi/pkg/uninstall"
 )
 
@@ -37,7 +39,10 @@ func uninstallOptions(c *config.Config) uninstall.Options {
 	return uninstall.Options{
 		DataDir: p.DataDir, RunDir: p.RunDir, ContainerdState: p.ContainerdState, CgroupRoot: c.CgroupRootPath(), PodLogs: p.PodLogs,
 		NetworkCleanup: func(context.Context) error {
-			return network.Cleanup(networkOptions(c, slog.New(slog.DiscardHandler)))
+			return errors.Join(
+				network.Cleanup(networkOptions(c, slog.New(slog.DiscardHandler))),
+				node.RemoveSocketCgroup(c.Instance()),
+			)
 		},
 	}
 }

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 
 	"github.com/mattn/go-sqlite3"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/server/v3/embed"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
 
@@ -48,19 +45,6 @@ func (s *SQLite) space() error {
 	return nil
 }
 
-// server answers like kine's own, with the limits of etcd, and with failures
-// of the disk explained.
-func (s *SQLite) server() *grpc.Server {
-	return grpc.NewServer(
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: embed.DefaultGRPCKeepAliveMinTime}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: embed.DefaultGRPCKeepAliveInterval, Timeout: embed.DefaultGRPCKeepAliveTimeout}),
-		grpc.MaxConcurrentStreams(embed.DefaultMaxConcurrentStreams),
-		grpc.MaxRecvMsgSize(embed.DefaultMaxRequestBytes+512<<10),
-		grpc.MaxSendMsgSize(math.MaxInt32),
-		grpc.UnaryInterceptor(s.answer),
-	)
-}
-
 // answer handles one request.
 func (s *SQLite) answer(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if _, compaction := request.(*etcdserverpb.CompactionRequest); compaction {
@@ -71,13 +55,15 @@ func (s *SQLite) answer(ctx context.Context, request any, _ *grpc.UnaryServerInf
 		}
 	}
 	response, err := handler(ctx, request)
-	_, write := request.(*etcdserverpb.TxnRequest)
-	failure := s.explain(err)
-	switch {
-	case failure != nil:
+	var failed *notStored
+	if errors.As(err, &failed) {
+		err = failed.cause
+	}
+	if failure := s.explain(err); failure != nil {
 		s.setWriteFailure(failure)
 		return nil, status.Error(codes.ResourceExhausted, failure.Error())
-	case write && err == nil:
+	}
+	if _, write := request.(*etcdserverpb.TxnRequest); write && err == nil && s.failing() && s.space() == nil {
 		s.setWriteFailure(nil)
 	}
 	return response, err
@@ -103,6 +89,12 @@ func (s *SQLite) explain(err error) error {
 		return fmt.Errorf("the disk of the datastore %s fails (%w): look at the kernel's log, and replace or mend the disk", s.opts.File, failed)
 	}
 	return nil
+}
+
+func (s *SQLite) failing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writeFailure != nil
 }
 
 // setWriteFailure remembers whether changes can be stored, and logs when that

@@ -3,6 +3,8 @@ package logging
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 )
 
@@ -33,6 +35,23 @@ func (q Quiet) lowered(l slog.Level) slog.Level {
 	return slog.LevelDebug
 }
 
+// harmless are the beginnings of what upstream calls an error and nobody can or
+// need do anything about: the ends of connections, and rights that containers
+// do without.
+var harmless = []string{
+	"Error on socket receive",
+	"Failed to ensure process in container with oom score",
+	"failed to apply oom score",
+	"Deletion of namespace failed",
+	"[SHOULD NOT HAPPEN] failed to update managedFields",
+	"collecting metrics for",
+	"ttrpc: received message on inactive stream",
+}
+
+func isHarmless(message string) bool {
+	return slices.ContainsFunc(harmless, func(h string) bool { return strings.HasPrefix(message, h) })
+}
+
 // Enabled implements slog.Handler.
 func (q Quiet) Enabled(ctx context.Context, l slog.Level) bool {
 	return q.Handler.Enabled(ctx, q.lowered(l))
@@ -41,6 +60,9 @@ func (q Quiet) Enabled(ctx context.Context, l slog.Level) bool {
 // Handle implements slog.Handler.
 func (q Quiet) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = q.lowered(r.Level)
+	if r.Level > slog.LevelDebug && isHarmless(r.Message) {
+		r.Level = slog.LevelDebug
+	}
 	if !q.Handler.Enabled(ctx, r.Level) {
 		return nil // klog hands over errors without asking
 	}

@@ -133,29 +133,53 @@ func evacuate(dir string) error {
 	return nil
 }
 
+// socketCgroupRoot is the mount of cgroup2; "" where there is none.
+func socketCgroupRoot() string {
+	for _, dir := range []string{cgroupMount, filepath.Join(cgroupMount, "unified")} {
+		if isUnified(dir) {
+			return dir
+		}
+	}
+	return ""
+}
+
 // SocketCgroup returns the cgroup2 directory whose processes get service
 // addresses translated when they connect: the whole hierarchy for the only
 // Kombi of a machine (instance ""), or a directory of its own, into which this
 // process moves so that everything it starts is inside. It returns "" where the
 // machine has no cgroup2.
 func SocketCgroup(instance string) (string, error) {
-	root := cgroupMount
-	if !isUnified(root) {
-		root = filepath.Join(cgroupMount, "unified")
-		if !isUnified(root) {
-			return "", nil
-		}
-	}
-	if instance == "" {
+	root := socketCgroupRoot()
+	if root == "" || instance == "" {
 		return root, nil
 	}
 	dir := filepath.Join(root, "kombi-"+instance)
-	if root == cgroupMount {
-		// Pods are below this group already; its own process goes into a leaf.
-		return dir, os.MkdirAll(dir, 0o755)
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cannot make the control group %s: %w", dir, err)
 	}
+	if root == cgroupMount {
+		return dir, nil // pods are below this group already, so it must hold no process itself
+	}
 	return dir, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0o644)
+}
+
+// RemoveSocketCgroup removes what SocketCgroup made for an instance. Processes
+// that are still inside, such as the one that asks, go up to the root.
+func RemoveSocketCgroup(instance string) error {
+	root := socketCgroupRoot()
+	if root == "" || instance == "" {
+		return nil
+	}
+	dir := filepath.Join(root, "kombi-"+instance)
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, pid := range strings.Fields(string(procs)) {
+		_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(pid), 0o644)
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove the control group %s: %w", dir, err)
+	}
+	return nil
 }

@@ -11,16 +11,14 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kubernetes/cmd/kubelet/app"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // KubeletOptions configure the kubelet.
@@ -84,13 +82,17 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
+	if err := registerNode(ctx, k.opts); err != nil {
+		return err
+	}
 	gate := utilfeature.DefaultFeatureGate
 	deps, err := app.UnsecuredDependencies(ctx, server, gate)
 	if err != nil {
 		return err
 	}
 	go func() {
-		if err := waitNodeReady(ctx, k.opts.Client, k.opts.NodeName); err == nil {
+		if err := waitNodeReady(ctx, k.opts.Client, k.opts.NodeName, began); err == nil {
 			ready()
 		} else if ctx.Err() == nil {
 			k.opts.Log.Error("the node's readiness cannot be watched", "error", err)
@@ -164,29 +166,6 @@ func (k *Kubelet) server() (*options.KubeletServer, error) {
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 
 	return server, setKubeletArgs(flags, o.Args)
-}
-
-// waitNodeReady returns nil as soon as the Node says that it is Ready.
-func waitNodeReady(ctx context.Context, config *rest.Config, name string) error {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	for {
-		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err == nil {
-			for _, c := range node.Status.Conditions {
-				if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && !strings.Contains(c.Reason, "Unknown") {
-					return nil
-				}
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }
 
 // CheckKubeletArgs says whether name=value pairs are settings of the kubelet.

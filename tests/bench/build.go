@@ -27,6 +27,7 @@ var upstreamPackages = []string{
 	"k8s.io/kubernetes/cmd/kube-proxy",
 	"github.com/containerd/containerd/v2/cmd/containerd",
 	"github.com/k3s-io/kine",
+	"github.com/containernetworking/plugins/plugins/main/loopback",
 	"github.com/containernetworking/plugins/plugins/main/ptp",
 	"github.com/containernetworking/plugins/plugins/ipam/host-local",
 	"./coredns",

@@ -21,7 +21,8 @@ type disk struct {
 	dir   string // where it is mounted
 }
 
-// newDisk makes a file system of some MB and mounts it at dir.
+// newDisk makes a file system of some MB and mounts it at dir. It is called
+// before newServer, so that the server is removed before the disk is.
 func newDisk(t *testing.T, name, dir string, megabytes int64) *disk {
 	t.Helper()
 	if _, err := exec.LookPath("mkfs.ext4"); err != nil {

@@ -20,28 +20,9 @@ import (
 // when there is space again.
 func TestFullDisk(t *testing.T) {
 	harness.ServeOutside(t)
+	d := newDisk(t, "full", dataDir("full"), 900)
 	// 0% switches the kubelet's own eviction off: pods stay.
 	k := newServer(t, "full", "--kubelet-arg", "eviction-hard=nodefs.available<0%,imagefs.available<0%")
-	images, err := os.ReadDir(k.DataDir + "/images")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The folder was filled by the harness: move it onto the disk.
-	held := map[string][]byte{}
-	for _, e := range images {
-		if held[e.Name()], err = os.ReadFile(k.DataDir + "/images/" + e.Name()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d := newDisk(t, "full", k.DataDir, 900)
-	if err := os.MkdirAll(k.DataDir+"/images", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range held {
-		if err := os.WriteFile(k.DataDir+"/images/"+name, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
 	t.Logf("node Ready after %s", start(t, k).Round(time.Millisecond))
 	pid := k.PID()
 	a := startApp(t, k, "full")
@@ -93,10 +74,13 @@ func TestFullDisk(t *testing.T) {
 	if log, err := os.ReadFile(k.Log); err != nil || !strings.Contains(string(log), "changes to the cluster cannot be stored") {
 		t.Errorf("the log does not tell of the full disk (%v)", err)
 	}
-	a.answers(t)
 	logBefore := logSize(k)
 	fullFor(t, 20*time.Second, k)
 	t.Logf("the log grew by %d KB in 20s on a full disk", (logSize(k)-logBefore)>>10)
+	if out, err := harness.Get(harness.OutsideClient(), nodePort+"/version"); err != nil || out != "v1\n" {
+		t.Errorf("the Service on a full disk: %q, %v", out, err)
+	}
+	a.sameProcesses(t)
 
 	t.Run("killed while full", func(t *testing.T) {
 		k.Kill(t)

@@ -99,6 +99,9 @@ func newServer(t *testing.T, name string, args ...string) *harness.Kombi {
 // cgroupRoot is where the harness puts the pods of a server.
 func cgroupRoot(name string) string { return "/kombi-e2e-" + name }
 
+// dataDir is where the harness puts the data directory of a server.
+func dataDir(name string) string { return filepath.Join(harness.Dir(), name, "d") }
+
 // start starts a server and waits until the node is Ready.
 func start(t *testing.T, k *harness.Kombi) time.Duration {
 	t.Helper()

@@ -16,8 +16,8 @@ import (
 // with everything in memory. Each write that was acknowledged before has to be
 // there afterwards.
 func TestPowerCut(t *testing.T) {
+	d := newDisk(t, "power", filepath.Join(dataDir("power"), "server", "db"), 96)
 	k := newServer(t, "power")
-	d := newDisk(t, "power", filepath.Dir(databaseFile(k)), 96)
 	t.Logf("node Ready after %s", start(t, k).Round(time.Millisecond))
 	w := startWriters(t, k.Config, k.Namespace(t, "writes", nil))
 

@@ -362,6 +362,7 @@ replace (
 tool (
 	github.com/containerd/containerd/v2/cmd/containerd
 	github.com/containernetworking/plugins/plugins/ipam/host-local
+	github.com/containernetworking/plugins/plugins/main/loopback
 	github.com/containernetworking/plugins/plugins/main/ptp
 	github.com/k3s-io/kine
 	k8s.io/kubernetes/cmd/kube-apiserver
