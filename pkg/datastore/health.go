@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/mattn/go-sqlite3"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -72,21 +71,20 @@ func (s *SQLite) answer(ctx context.Context, request any, _ *grpc.UnaryServerInf
 // explain turns an error of SQLite that is about the disk into a sentence, and
 // returns nil for others.
 func (s *SQLite) explain(err error) error {
-	var failed sqlite3.Error
-	if !errors.As(err, &failed) {
-		return nil
-	}
+	kind := faultOf(err)
 	// A full disk has many faces: the log cannot be made, or not be mapped.
-	if full := s.space(); full != nil && failed.Code != sqlite3.ErrConstraint {
-		return full
+	if kind != noFault && kind != refused {
+		if full := s.space(); full != nil {
+			return full
+		}
 	}
-	switch {
-	case failed.Code == sqlite3.ErrFull || failed.SystemErrno == unix.ENOSPC:
+	switch kind {
+	case diskFull:
 		return fmt.Errorf("the disk of the datastore is full: free some space in %s, Kombi goes on by itself", filepath.Dir(s.opts.File))
-	case failed.Code == sqlite3.ErrCorrupt || failed.Code == sqlite3.ErrNotADB:
-		return fmt.Errorf("the datastore %s is damaged (%w): restart Kombi, it checks the file and goes back to the newest snapshot", s.opts.File, failed)
-	case failed.Code == sqlite3.ErrIoErr || failed.Code == sqlite3.ErrReadonly:
-		return fmt.Errorf("the disk of the datastore %s fails (%w): look at the kernel's log, and replace or mend the disk", s.opts.File, failed)
+	case fileDamaged:
+		return fmt.Errorf("the datastore %s is damaged (%w): restart Kombi, it checks the file and goes back to the newest snapshot", s.opts.File, err)
+	case diskFails:
+		return fmt.Errorf("the disk of the datastore %s fails (%w): look at the kernel's log, and replace or mend the disk", s.opts.File, err)
 	}
 	return nil
 }

@@ -126,8 +126,17 @@ func wipe(s system) error {
 	if err := unmountBelow(s.dir()); err != nil {
 		return err
 	}
-	pins, _ := filepath.Glob("/sys/fs/bpf/*/") // the files there are the kernel's
-	for _, path := range append(pins, s.dir()) {
+	leftovers := []string{s.dir()}
+	pins, err := os.ReadDir("/sys/fs/bpf")
+	if err != nil {
+		return err
+	}
+	for _, pin := range pins {
+		if pin.IsDir() { // the files are the kernel's
+			leftovers = append(leftovers, filepath.Join("/sys/fs/bpf", pin.Name()))
+		}
+	}
+	for _, path := range leftovers {
 		if err := os.RemoveAll(path); err != nil {
 			return err
 		}

@@ -43,9 +43,18 @@ func (u *separate) path(s string) string { return filepath.Join(u.base, s) }
 func (u *separate) file(s string) string { return filepath.Join(u.setup, s) }
 func (u *separate) kubeconfig() string   { return u.file("admin.kubeconfig") }
 func (u *separate) dns() netip.AddrPort  { return netip.MustParseAddrPort(harness.MachineIP + ":53") }
-func (u *separate) joinNode() error      { return nil } // kube-proxy serves the whole machine
 
 func (u *separate) processes() []*process { return u.running }
+
+// joinNode leaves Kombi's cgroup: kube-proxy serves the whole machine.
+func (u *separate) joinNode() error {
+	for _, procs := range []string{"/sys/fs/cgroup/unified/cgroup.procs", "/sys/fs/cgroup/harness/cgroup.procs"} {
+		if _, err := os.Stat(procs); err == nil {
+			return os.WriteFile(procs, []byte("0"), 0o644)
+		}
+	}
+	return nil
+}
 
 const apiURL = "https://127.0.0.1:6443"
 
