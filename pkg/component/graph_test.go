@@ -139,7 +139,7 @@ func TestUnhealthyComponentIsReportedWithItsReason(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go g.Run(ctx) //nolint:errcheck // ends with the test
+	go g.Run(ctx)
 	<-g.Ready()
 	if err := g.Healthy(); err == nil || err.Error() != "no space left" {
 		t.Fatalf("got %v", err)

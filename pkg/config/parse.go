@@ -171,10 +171,14 @@ func hostOrAddr(s string) (string, error) {
 	return name, nil
 }
 
+func tokenRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:-", r)
+}
+
 func token(s string) (string, error) {
 	const next = "use 16 or more letters, digits, '.', '_', ':' and '-', for example from: openssl rand -hex 32"
 	for _, r := range s {
-		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:-", r)) {
+		if !tokenRune(r) {
 			return "", complain(next, "the token holds the character %q", r)
 		}
 	}

@@ -177,7 +177,7 @@ func TestSuggest(t *testing.T) {
 	names := newSchema().names()
 	for word, want := range map[string]string{
 		"datadir": "data-dir", "tls-sans": "tls-san", "write_kubeconfig": "write-kubeconfig", "nodename": "node-name",
-		"clustercidr": "cluster-cidr", "bind-addres": "bind-address", "xyzzy": "", "": "", "snapshoter": "snapshotter",
+		"clustercidr": "cluster-cidr", "bind-addresss": "bind-address", "xyzzy": "", "": "", "snapshoter": "snapshotter",
 		"advertise": "advertise-address", "cluster": "",
 	} {
 		if got := Suggest(word, names); got != want {

@@ -35,8 +35,7 @@ func setArgs(sets cliflag.NamedFlagSets, key string, args []string) error {
 	return nil
 }
 
-// CheckAPIServerArgs, CheckControllerManagerArgs and CheckSchedulerArgs say
-// whether name=value pairs are settings of the component.
+// CheckAPIServerArgs says whether name=value pairs are settings of the API server.
 func CheckAPIServerArgs(args []string) error {
 	return setArgs(apioptions.NewServerRunOptions().Flags(), "kube-apiserver-arg", args)
 }

@@ -20,11 +20,11 @@ const (
 	// LabelAddOn is the label of every applied object; its value is the name of
 	// the AddOn that the object belongs to.
 	LabelAddOn = "kombi.dev/addon"
-	// AnnotationForce, "true" on an object of a user's set, takes over fields
-	// that another manager owns.
+	// AnnotationForce on an object of a user's set takes over, if it is "true",
+	// fields that another manager owns.
 	AnnotationForce = "kombi.dev/force"
-	// AnnotationRecreate, "true", allows an object to be deleted and made again
-	// when a field that cannot be changed has changed.
+	// AnnotationRecreate allows an object, if it is "true", to be deleted and made
+	// again when a field that cannot be changed has changed.
 	AnnotationRecreate = "kombi.dev/recreate"
 
 	parallel         = 8                // requests at a time

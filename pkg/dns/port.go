@@ -23,7 +23,7 @@ func checkFree(addr netip.AddrPort) error {
 	if err != nil {
 		return explainListen("udp", addr, err)
 	}
-	defer udp.Close()
+	defer func() { _ = udp.Close() }()
 	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
 	if err != nil {
 		return explainListen("tcp", addr, err)

@@ -22,7 +22,7 @@ func (d *DNS) followResolvConf(ctx context.Context, changed chan<- struct{}) {
 		d.log.Warn("changes of the node's resolvers are only seen at the next start: cannot watch files", "error", err)
 		return
 	}
-	defer watcher.Close()
+	defer func() { _ = watcher.Close() }()
 
 	files := d.watchFiles(watcher)
 	timer := time.NewTimer(settle)

@@ -42,5 +42,5 @@ func isBPFFS(path string) (bool, error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return false, &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	return int64(st.Type) == unix.BPF_FS_MAGIC, nil
+	return st.Type == unix.BPF_FS_MAGIC, nil
 }

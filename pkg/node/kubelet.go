@@ -139,9 +139,7 @@ func (k *Kubelet) server() (*options.KubeletServer, error) {
 	c.ClusterDNS = []string{o.ClusterDNS.String()}
 	c.ResolverConfig = o.ResolvConf
 	c.MaxPods = int32(o.MaxPods)
-	for _, t := range o.Taints {
-		c.RegisterWithTaints = append(c.RegisterWithTaints, t)
-	}
+	c.RegisterWithTaints = append(c.RegisterWithTaints, o.Taints...)
 	c.CgroupDriver = "cgroupfs"
 	c.CgroupRoot = o.CgroupRoot
 	c.FailCgroupV1 = false

@@ -80,7 +80,9 @@ func TestFullDisk(t *testing.T) {
 		t.Logf("node Ready again after %s", start(t, k).Round(time.Millisecond))
 		recovered(t, k, w, a)
 	})
+	<-w.hold()
 	objects, problems := w.verify(k.Client, false)
+	w.release()
 	for _, p := range problems {
 		t.Error(p)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,22 +34,13 @@ type object struct {
 	// acknowledged is the last version that the server has confirmed.
 	acknowledged int
 	// pending are later versions that were sent and not confirmed: each of them
-	// may be there. round is when the last of them was sent.
+	// may be there.
 	pending []int
-	round   int
 }
 
 // allows says whether the server may have this version.
 func (o *object) allows(version int) bool {
-	if version == o.acknowledged {
-		return true
-	}
-	for _, p := range o.pending {
-		if p == version {
-			return true
-		}
-	}
-	return false
+	return version == o.acknowledged || slices.Contains(o.pending, version)
 }
 
 // value is what an object holds at a version: some 1.5 KB that no other version has.
@@ -72,8 +64,8 @@ type writers struct {
 
 	// gate is held for reading during each write: whoever holds it for writing
 	// knows that nothing is under way.
-	gate  sync.RWMutex
-	round int // guarded by gate
+	gate sync.RWMutex
+	held chan struct{} // closed once the gate is held for writing; nil when nobody wants it
 
 	acknowledged, failed atomic.Int64
 
@@ -88,7 +80,7 @@ func startWriters(t *testing.T, config *rest.Config, ns string) *writers {
 	w := &writers{errors: map[string]int{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	t.Cleanup(func() { cancel(); w.release(); wg.Wait() })
 	for i := range writerCount {
 		own := rest.CopyConfig(config)
 		own.QPS, own.Timeout = -1, 10*time.Second
@@ -157,7 +149,7 @@ func (w *writer) write(ctx context.Context, o *object) error {
 			o.acknowledged = next
 		}
 	default:
-		o.pending, o.round = append(o.pending, next), w.log.round
+		o.pending = append(o.pending, next)
 		w.log.told(err)
 	}
 	return err
@@ -223,12 +215,30 @@ func (w *writers) waitAcknowledged(n int64) error {
 	return nil
 }
 
-// verify compares what the server has with every journal. ended is true when
-// the process that got the writes of this round is gone, so that none of them
-// can still arrive.
+// hold keeps clients from starting another write, and returns without waiting
+// for those that are under way. The channel is closed when there are none.
+func (w *writers) hold() <-chan struct{} {
+	w.held = make(chan struct{})
+	go func(held chan struct{}) {
+		w.gate.Lock()
+		close(held)
+	}(w.held)
+	return w.held
+}
+
+// release lets held clients go on.
+func (w *writers) release() {
+	if w.held != nil {
+		<-w.held
+		w.held = nil
+		w.gate.Unlock()
+	}
+}
+
+// verify compares what the server has with every journal, while the clients are
+// held. ended is true when the process that got their writes is gone, so that
+// none of them can still arrive.
 func (w *writers) verify(client kubernetes.Interface, ended bool) (objects int, problems []string) {
-	w.gate.Lock()
-	defer w.gate.Unlock()
 	w.mu.Lock()
 	problems, w.problems = w.problems, nil
 	w.mu.Unlock()
@@ -245,9 +255,6 @@ func (w *writers) verify(client kubernetes.Interface, ended bool) (objects int, 
 	for _, s := range secrets.Items {
 		stored[s.Name] = string(s.Data["v"])
 	}
-	if ended {
-		w.round++
-	}
 	for _, one := range w.all {
 		for _, o := range one.objects {
 			text, found := stored[o.name]
@@ -263,7 +270,7 @@ func (w *writers) verify(client kubernetes.Interface, ended bool) (objects int, 
 				problems = append(problems, fmt.Sprintf("%s: version %d was acknowledged (%v not), the server has version %d", o.name, o.acknowledged, o.pending, version))
 			}
 			// What was seen has to stay.
-			if ended && o.round < w.round {
+			if ended {
 				o.acknowledged, o.pending = version, nil
 			}
 		}

@@ -10,7 +10,6 @@ import (
 )
 
 // TestKill ends Kombi without notice, again and again, while 8 clients write.
-// The clients go on writing while it starts.
 func TestKill(t *testing.T) {
 	harness.ServeOutside(t)
 	k := newServer(t, "kill")
@@ -23,13 +22,15 @@ func TestKill(t *testing.T) {
 	var starts []time.Duration
 	objects := 0
 	for round := range rounds(t) {
-		if err := w.waitAcknowledged(100); err != nil {
+		if err := w.waitAcknowledged(200); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
 		// Somewhere in a transaction, a checkpoint, an fsync.
 		time.Sleep(rand.N(100 * time.Millisecond))
 		logged := a.callerLog(t)
+		held := w.hold() // and none of them overwrites what is to be verified
 		k.Kill(t)
+		<-held
 		checkCopy(t, databaseFile(k))
 		a.sameProcesses(t)
 		took := start(t, k)
@@ -37,6 +38,7 @@ func TestKill(t *testing.T) {
 
 		var problems []string
 		objects, problems = w.verify(k.Client, true)
+		w.release()
 		for _, p := range problems {
 			t.Errorf("round %d: %s", round, p)
 		}

@@ -23,19 +23,22 @@ func TestPowerCut(t *testing.T) {
 
 	cuts, objects := max(3, rounds(t)/5), 0
 	for cut := range cuts {
-		if err := w.waitAcknowledged(100); err != nil {
+		if err := w.waitAcknowledged(200); err != nil {
 			t.Fatalf("cut %d: %v", cut, err)
 		}
 		time.Sleep(rand.N(200 * time.Millisecond)) // somewhere in a transaction
 		pause(t, k.PID())
 		image := d.asOnDisk(t)
+		held := w.hold() // and none of them overwrites what is to be verified
 		k.Kill(t)
+		<-held
 		d.replace(t, image)
 		checkCopy(t, databaseFile(k))
 		took := start(t, k)
 
 		var problems []string
 		objects, problems = w.verify(k.Client, true)
+		w.release()
 		for _, p := range problems {
 			t.Errorf("cut %d: %s", cut, p)
 		}

@@ -221,7 +221,7 @@ func size(spec *ebpf.CollectionSpec, flows int) {
 	if flows == 0 {
 		var si unix.Sysinfo_t
 		if unix.Sysinfo(&si) == nil {
-			flows = int(uint64(si.Totalram) * uint64(si.Unit) / 2000 / flowBytes)
+			flows = int(si.Totalram * uint64(si.Unit) / 2000 / flowBytes)
 		}
 		flows = min(max(flows, 16384), 262144)
 	}

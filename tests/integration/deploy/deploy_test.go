@@ -181,10 +181,11 @@ func valueOf(name string) (string, error) {
 func expectValue(t *testing.T, name, want string) {
 	t.Helper()
 	eventually(t, "ConfigMap "+name, func() error {
-		if got, err := valueOf(name); err != nil || got != want {
-			return fmt.Errorf("has %q (%v), want %q", got, err, want)
+		got, err := valueOf(name)
+		if err == nil && got != want {
+			err = fmt.Errorf("has %q, want %q", got, want)
 		}
-		return nil
+		return err
 	})
 }
 
