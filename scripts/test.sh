@@ -18,6 +18,10 @@ case " $* " in
 esac
 [ -x build/testsum ] || CGO_ENABLED=0 scripts/build.sh build/testsum ./scripts/testsum "-s -w"
 
+# Everything is compiled first, by all cores.
+# shellcheck disable=SC2086 # a list of words
+"${GO:-go}" list -export -deps -test $packages >/dev/null
+
 # Test programs share the machine's cgroups, mounts and two cores: one package
 # at a time keeps their deadlines honest.
 mkdir -p build
