@@ -20,7 +20,7 @@ esac
 
 # Everything is compiled first, by all cores.
 # shellcheck disable=SC2086 # a list of words
-"${GO:-go}" list -export -deps -test $packages >/dev/null
+[ -z "$packages" ] || "${GO:-go}" list -export -deps -test $packages >/dev/null
 
 # Test programs share the machine's cgroups, mounts and two cores: one package
 # at a time keeps their deadlines honest.
