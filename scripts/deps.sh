@@ -40,6 +40,7 @@ test)
 	has ps || want procps
 	has busybox || want busybox
 	has curl || want curl
+	has mkfs.ext4 || want e2fsprogs
 	;;
 *)
 	echo "deps.sh: $step is not one of build, generate, test" >&2

@@ -23,7 +23,7 @@ func newStopCommand() *cobra.Command {
 		Args:  configcmd.NoArgs,
 	}
 	cmd.Flags().BoolVar(&pods, "pods", false, "end the pods of this node as well")
-	load := configFlags(cmd, "data-dir", "run-dir", "config")
+	load := configFlags(cmd, "data-dir", "run-dir", "config", "cgroup-root")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := load()
 		if err != nil {

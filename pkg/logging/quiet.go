@@ -6,20 +6,25 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // Quiet lowers the levels of parts that talk too much. What they call
 // information or a warning is debugging to the people who run Kombi. Their
 // errors are mostly retried and mended by themselves: while Kombi starts or
 // stops, and parts look for others that are not there, they are debugging too;
-// in between they are warnings.
+// in between they are warnings, and the same one is told once in a while only:
+// a full disk alone would fill it further with thousands of lines.
 type Quiet struct {
 	slog.Handler
 	settled *atomic.Bool
+	recent  *recent
 }
 
 // NewQuiet wraps a handler.
-func NewQuiet(h slog.Handler) Quiet { return Quiet{Handler: h, settled: new(atomic.Bool)} }
+func NewQuiet(h slog.Handler) Quiet {
+	return Quiet{Handler: h, settled: new(atomic.Bool), recent: newRecent(time.Now)}
+}
 
 // Settle says whether the time of starting is over (true) or that of stopping
 // has begun (false).
@@ -66,15 +71,18 @@ func (q Quiet) Handle(ctx context.Context, r slog.Record) error {
 	if !q.Handler.Enabled(ctx, r.Level) {
 		return nil // klog hands over errors without asking
 	}
+	if r.Level > slog.LevelDebug && q.recent.seen(r.Message) {
+		return nil
+	}
 	return q.Handler.Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler.
 func (q Quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return Quiet{q.Handler.WithAttrs(attrs), q.settled}
+	return Quiet{q.Handler.WithAttrs(attrs), q.settled, q.recent}
 }
 
 // WithGroup implements slog.Handler.
 func (q Quiet) WithGroup(name string) slog.Handler {
-	return Quiet{q.Handler.WithGroup(name), q.settled}
+	return Quiet{q.Handler.WithGroup(name), q.settled, q.recent}
 }

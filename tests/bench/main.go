@@ -103,7 +103,9 @@ func enter(prepare func() error) error {
 	go func() {
 		fmt.Fprintf(os.Stderr, "bench: ends everything, by the signal %s\n", <-signals)
 		// Everything ends with process 1 of the namespaces; then the harness tidies up.
-		killChildren()
+		if killChildren() == 0 {
+			os.Exit(1) // they are not there yet
+		}
 	}()
 	if code := harness.Main(nil, prepare); code != 0 {
 		os.Exit(code)
@@ -111,16 +113,18 @@ func enter(prepare func() error) error {
 	return nil
 }
 
-func killChildren() {
+func killChildren() (n int) {
 	tasks, _ := os.ReadDir("/proc/self/task")
 	for _, task := range tasks {
 		children, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
 		for _, child := range strings.Fields(string(children)) {
 			if pid, err := strconv.Atoi(child); err == nil {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
+				n++
 			}
 		}
 	}
+	return n
 }
 
 func flags(args []string) (options, error) {
