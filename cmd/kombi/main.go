@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kombi-k8s/kombi/cmd/kombi/internal/configcmd"
 	"github.com/kombi-k8s/kombi/pkg/config"
@@ -30,6 +31,9 @@ func run(args []string) int {
 			return t(args[1:])
 		}
 	}
+	// Upstream parts register flags of their own programs (version, log levels)
+	// in this global set, and cobra would offer them on each of our commands.
+	pflag.CommandLine = pflag.NewFlagSet(args[0], pflag.ContinueOnError)
 	if err := newRootCommand().Execute(); err != nil {
 		fmt.Fprintf(os.Stderr, "kombi: %v\n", err)
 		return 1
@@ -68,8 +72,9 @@ func newRootCommand() *cobra.Command {
 		{"kubectl", "Talk to the cluster (the upstream kubectl)"},
 		{"ctr", "Talk to containerd (the upstream ctr)"},
 		{"crictl", "Talk to the container runtime interface (the upstream crictl)"},
+		{"supervise", "Keep Kombi running where there is neither systemd nor OpenRC"},
 	} {
-		// Only for the help: run takes these names out first.
+		// Only for the help: run, or the launcher, takes these names out first.
 		root.AddCommand(&cobra.Command{Use: t.name, Short: t.short, DisableFlagParsing: true, Run: func(*cobra.Command, []string) {}})
 	}
 	return root

@@ -34,6 +34,7 @@ type options struct {
 	SkipUpstream bool
 	QuietFor     time.Duration
 	Out          string
+	Readme       string
 
 	// Load is the machine's load before the start; Noisy says that it was high.
 	Load  float64
@@ -137,6 +138,7 @@ func flags(args []string) (options, error) {
 	f.BoolVar(&o.SkipUpstream, "skip-upstream", false, "measure Kombi only")
 	f.DurationVar(&o.QuietFor, "wait-quiet", 5*time.Minute, "wait so long for a load below 1 before starting; then the figures are marked as noisy")
 	f.StringVar(&o.Out, "out", "dist/bench.json", "where the figures go as JSON")
+	f.StringVar(&o.Readme, "readme", "", "also put the table into this Markdown file, between its two lines <!-- bench -->")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

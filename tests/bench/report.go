@@ -147,7 +147,40 @@ func (r *report) write() error {
 	if err := os.MkdirAll(filepath.Dir(r.options.Out), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(r.options.Out, append(data, '\n'), 0o644)
+	if err := os.WriteFile(r.options.Out, append(data, '\n'), 0o644); err != nil || r.options.Readme == "" {
+		return err
+	}
+	return r.intoMarkdown(r.options.Readme, figures)
+}
+
+// mark stands alone on the line before and the line after the table in a
+// Markdown file.
+const mark = "<!-- bench -->\n"
+
+// intoMarkdown replaces the table of a Markdown file.
+func (r *report) intoMarkdown(file string, figures []figure) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	parts := strings.Split(string(data), mark)
+	if len(parts) != 3 {
+		return fmt.Errorf("%s does not have the line %s twice: put them where the table belongs", file, strings.TrimSpace(mark))
+	}
+	var table strings.Builder
+	about := machine()
+	fmt.Fprintf(&table, "| %d processors, Linux %s | Kombi | target | separate processes |\n|---|---|---|---|\n", about["processors"], about["kernel"])
+	for _, f := range figures {
+		target := ""
+		if f.Target != nil {
+			target = fmt.Sprintf("≤ %g", *f.Target)
+		}
+		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", f.Name, value(f.Kombi, f.Unit), target, value(f.Separate, f.Unit))
+	}
+	if r.noisy() {
+		table.WriteString("\nThe machine had other work to do meanwhile; expect better figures on a quiet one.\n")
+	}
+	return os.WriteFile(file, []byte(parts[0]+mark+table.String()+mark+parts[2]), 0o644)
 }
 
 func machine() map[string]any {

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +38,36 @@ func TestFiguresAreJudgedAndCompared(t *testing.T) {
 	// What was not measured is empty, never zero.
 	if line := lineWith(out.String(), "restart until"); strings.Contains(line, "0.00") || strings.Contains(line, "pass") {
 		t.Errorf("a figure without a reading: %q", line)
+	}
+}
+
+func TestTheTableGoesBetweenTheMarks(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "README.md")
+	if err := os.WriteFile(file, []byte("before\n"+mark+"old\n"+mark+"after\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := &report{kombi: &readings{cold: []time.Duration{3 * time.Second}}}
+	for range 2 { // again and again
+		if err := r.intoMarkdown(file, r.figures()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	if !strings.HasPrefix(text, "before\n"+mark+"|") || !strings.HasSuffix(text, "|\n"+mark+"after\n") || strings.Contains(text, "old") {
+		t.Errorf("got\n%s", text)
+	}
+	if line := lineWith(text, "node is Ready |"); !strings.Contains(line, "| 3.00 s | ≤ 4 |") {
+		t.Errorf("got the line %q", line)
+	}
+	if err := os.WriteFile(file, []byte("no marks\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.intoMarkdown(file, r.figures()); err == nil {
+		t.Error("a file without marks was changed")
 	}
 }
 
