@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -12,10 +13,12 @@ import (
 	"github.com/kombi-k8s/kombi/pkg/config"
 )
 
-const file = "docs/configuration.md"
+//go:generate go run . -o ../configuration.md
 
 func main() {
-	if err := os.WriteFile(file, reference(config.Keys(config.Server)), 0o644); err != nil {
+	file := flag.String("o", "docs/configuration.md", "file to write")
+	flag.Parse()
+	if err := os.WriteFile(*file, reference(config.Keys(config.Server)), 0o644); err != nil {
 		fmt.Fprintf(os.Stderr, "gen: %v: run it from the root of the repository\n", err)
 		os.Exit(1)
 	}

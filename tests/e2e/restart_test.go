@@ -36,6 +36,7 @@ func testRestart(t *testing.T, k *harness.Kombi) {
 		}
 		return containers
 	}
+	k.WaitSettled(t, ns)
 	before := state()
 	for _, how := range []struct {
 		name string

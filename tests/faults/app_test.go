@@ -48,6 +48,7 @@ func startApp(t *testing.T, k *harness.Kombi, server string) *app {
 	k.KubectlIn(t, manifest, "-n", a.ns, "apply", "-f", "-")
 	a.waitRunning(t)
 	a.answers(t)
+	k.WaitSettled(t, a.ns)
 	a.before = a.containers(t)
 	return a
 }
