@@ -11,11 +11,11 @@ import (
 // start has spread its lasting objects over can never be given back. While
 // running, memory matters more than a little work.
 const (
-	gcPercentStart = 400
+	gcPercentStart = 200
 	gcPercentRun   = 30
 	// memoryLimitStart is in bytes; the runtime may exceed it. It is lifted after
 	// memoryLimitTime in any case, so that a large cluster only starts slower.
-	memoryLimitStart = 190 << 20
+	memoryLimitStart = 260 << 20
 	memoryLimitTime  = 20 * time.Second
 )
 

@@ -184,7 +184,11 @@ func (r *report) intoMarkdown(file string, figures []figure) error {
 }
 
 func machine() map[string]any {
-	return map[string]any{"processors": runtime.NumCPU(), "memoryMB": host.ReadMemory().Total / 1e6, "kernel": host.ReadKernel().Release, "arch": runtime.GOARCH}
+	kernel := host.ReadKernel()
+	return map[string]any{
+		"processors": runtime.NumCPU(), "memoryMB": host.ReadMemory().Total / 1e6,
+		"kernel": fmt.Sprintf("%d.%d", kernel.Major, kernel.Minor), "arch": runtime.GOARCH,
+	}
 }
 
 // noisy says that others used the machine meanwhile.
