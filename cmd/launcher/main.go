@@ -23,9 +23,6 @@ const (
 	// What the main program learns from the launcher.
 	envBinDir   = "KOMBI_BIN_DIR"  // the folder of the unpacked programs
 	envLauncher = "KOMBI_LAUNCHER" // the file that the user started
-	// The etcd client in the API server writes its warnings past our logs, at a
-	// level that it reads from here before anything of ours runs.
-	envEtcdLevel = "ETCD_CLIENT_DEBUG"
 )
 
 func main() {
@@ -57,9 +54,6 @@ func run() error {
 		return err
 	}
 	env := setenv(setenv(os.Environ(), envBinDir, dir), envLauncher, strings.TrimSuffix(self, " (deleted)"))
-	if os.Getenv(envEtcdLevel) == "" {
-		env = setenv(env, envEtcdLevel, "error")
-	}
 	main := filepath.Join(dir, program)
 	err = unix.Exec(main, os.Args, env)
 	if errors.Is(err, unix.EACCES) {
