@@ -4,4 +4,4 @@
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2086 # a list of words
-exec "${GO:-go}" generate ${GENERATE_ONLY:-./pkg/... ./manifests/...}
+exec "${GO:-go}" generate ${GENERATE_ONLY:-./pkg/... ./manifests/... ./docs/...}

@@ -65,7 +65,7 @@ func newRootCommand() *cobra.Command {
 		newVersionCommand(),
 		newTokenCommand(),
 		newUninstallCommand(),
-		configcmd.New(configcmd.Options{Load: config.LoadOptions{CheckArg: checkArg}}),
+		configcmd.New(configcmd.Options{Load: config.LoadOptions{CheckArg: checkArg, NodeAddresses: ownAddresses()}}),
 		newImageCommand(),
 	)
 	for _, t := range []struct{ name, short string }{

@@ -40,7 +40,10 @@ func (m *ControllerManager) Name() string { return "controller-manager" }
 // Needs implements component.Component.
 func (m *ControllerManager) Needs() []string { return []string{"apiserver"} }
 
-// Run implements component.Component.
+// Run implements component.Component. It is ready when all controllers are
+// built. The kubelet waits for that: the attach-detach controller and the
+// kubelet both set up the CSI volume plugin, which keeps its state in package
+// variables of upstream, and the one that comes last has to be the kubelet.
 func (m *ControllerManager) Run(ctx context.Context, ready func()) error {
 	opts, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
@@ -80,6 +83,6 @@ func (m *ControllerManager) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	ready()
+	config.Kubeconfig.Wrap(whenBuilt(ready))
 	return cmapp.Run(ctx, config.Complete())
 }

@@ -150,7 +150,7 @@ func (c *Containerd) config() *srvconfig.Config {
 					},
 				},
 				"cni": map[string]any{
-					"bin_dirs":              []string{o.BinDir},
+					"bin_dirs":              []string{o.BinDir, "/opt/cni/bin"}, // the second for a network of the user's own
 					"conf_dir":              o.CNIConfDir,
 					"max_conf_num":          1,
 					"use_internal_loopback": true,

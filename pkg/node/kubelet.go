@@ -69,7 +69,7 @@ func NewKubelet(opts KubeletOptions) *Kubelet { return &Kubelet{opts: opts} }
 func (k *Kubelet) Name() string { return "kubelet" }
 
 // Needs implements component.Component.
-func (k *Kubelet) Needs() []string { return []string{"containerd", "apiserver"} }
+func (k *Kubelet) Needs() []string { return []string{"containerd", "apiserver", "controller-manager"} }
 
 // Run implements component.Component.
 func (k *Kubelet) Run(ctx context.Context, ready func()) error {

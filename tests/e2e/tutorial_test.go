@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,8 +88,19 @@ func transcript(t *testing.T, path string) []line {
 	return lines
 }
 
-// normalize makes what differs from run to run, and white space, the same.
+// normalize makes what differs from run to run, and white space, the same. The
+// API server lists the errors of a custom resource in no order.
 func normalize(s string) string {
+	text := strings.Split(s, "\n")
+	for from := 0; from < len(text); from++ {
+		to := from
+		for to < len(text) && strings.HasPrefix(text[to], "* ") {
+			to++
+		}
+		slices.Sort(text[from:to])
+		from = max(from, to-1)
+	}
+	s = strings.Join(text, "\n")
 	for _, r := range []struct{ from, to string }{
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`, "<time>"},
 		{`(?m)\b\d+[smhd](\d+[smh])?$`, "<age>"},
