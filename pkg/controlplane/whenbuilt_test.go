@@ -14,7 +14,7 @@ func TestTheFirstRequestOfTheInformersSaysThatControllersAreBuilt(t *testing.T) 
 			t.Fatal(err)
 		}
 		r.Header.Set("User-Agent", agent)
-		_, _ = trip.RoundTrip(r) //nolint:bodyclose // there is no response
+		_, _ = trip.RoundTrip(r)
 	}
 	ask("/healthz", "kombi/shared-informers")
 	ask("/api/v1/serviceaccounts", "kombi/service-account-controller")
