@@ -218,6 +218,15 @@ func TestBundledSets(t *testing.T) {
 	for _, name := range []string{"kombi-crds", "kombi-dns", "kombi-metrics-server", "kombi-storage"} {
 		expectAddOn(t, name, kombiv1.ReasonApplied, "applied.")
 	}
+	// Events are sent in the background; those of the first start have to be there
+	// before it ends.
+	eventually(t, "an Event for each bundled set", func() error {
+		list, err := shared.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=AddOn"})
+		if err == nil && len(list.Items) != 4 {
+			err = fmt.Errorf("%d Events, want 4", len(list.Items))
+		}
+		return err
+	})
 	stop()
 	stopRoles()
 
