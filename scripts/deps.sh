@@ -41,6 +41,7 @@ test)
 	has busybox || want busybox
 	has curl || want curl
 	has mkfs.ext4 || want e2fsprogs
+	has iptables || want iptables
 	;;
 *)
 	echo "deps.sh: $step is not one of build, generate, test" >&2
