@@ -23,7 +23,7 @@ STATIC := -s -w -extldflags -static
 STAMP = $(eval STAMP := $(shell scripts/ldflags.sh))$(STAMP)
 
 # Programs in the payload. kombi is first: it takes longest to unpack.
-PROGRAMS := kombi containerd-shim-runc-v2 runc kombi-cni crictl pause
+PROGRAMS := kombi containerd-shim-runc-v2 runc kombi-cni crictl pause shim
 PAYLOAD := $(PROGRAMS:%=$(BUILD)/%)
 
 .PHONY: all
@@ -68,7 +68,9 @@ $(BUILD)/launcher: FORCE
 $(BUILD)/pack: FORCE
 	@CGO_ENABLED=0 scripts/build.sh $@ ./scripts/pack "-s -w"
 
-$(BUILD)/pause: cmd/pause/pause.c
+$(BUILD)/pause: cmd/pause/pause.c cmd/include/syscall.h
+$(BUILD)/shim: cmd/shim/shim.c cmd/include/syscall.h
+$(BUILD)/pause $(BUILD)/shim:
 	@mkdir -p $(@D)
 	$(CC) -Os -Wall -Wextra -Werror -static -nostdlib -ffreestanding -fno-stack-protector \
 		-fno-asynchronous-unwind-tables -fno-pie -no-pie -Wl,--build-id=none -Wl,-z,noexecstack,-z,noseparate-code -s -o $@ $<

@@ -13,6 +13,8 @@ for program in ./cmd/launcher ./cmd/kombi-cni github.com/containerd/containerd/v
 done
 build/typecheck ./cmd/... ./pkg/...
 if command -v aarch64-linux-gnu-gcc >/dev/null; then
-	aarch64-linux-gnu-gcc -Os -Wall -Wextra -Werror -nostdlib -ffreestanding -c -o /dev/null cmd/pause/pause.c
+	for program in pause shim; do
+		aarch64-linux-gnu-gcc -Os -Wall -Wextra -Werror -nostdlib -ffreestanding -c -o /dev/null "cmd/$program/$program.c"
+	done
 fi
 echo "arm64: checked in $(($(date +%s) - began))s"

@@ -174,7 +174,7 @@ func (w *wiring) controlPlane(admin *rest.Config, apis []controlplane.InProcessA
 	return []component.Component{
 		store,
 		controlplane.NewAPIServer(controlplane.APIServerOptions{
-			Log: w.log, Certificates: w.certs, KubeletClient: kubeletClient, Loopback: admin, Datastore: store.Endpoint(),
+			Log: w.log, Certificates: w.certs, KubeletClient: kubeletClient, Loopback: admin, Datastore: store.Endpoint(), NewDatastoreClient: store.NewClient,
 			BindAddress: c.BindAddress, Port: c.HTTPSListenPort, AdvertiseAddress: advertise, ServiceCIDR: c.ServiceCIDR,
 			NodePortFirst: c.ServiceNodePortRange.First, NodePortLast: c.ServiceNodePortRange.Last, ClusterDomain: c.ClusterDomain,
 			AuthenticationConfig: anonymous, AuditLog: c.AuditLog, AuditPolicy: policy, Profiling: c.EnablePprof, Args: c.KubeAPIServerArg,

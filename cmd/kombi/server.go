@@ -17,6 +17,7 @@ import (
 	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/doctor"
 	"github.com/kombi-k8s/kombi/pkg/host"
+	"github.com/kombi-k8s/kombi/pkg/idle"
 	"github.com/kombi-k8s/kombi/pkg/logging"
 	"github.com/kombi-k8s/kombi/pkg/payload"
 	"github.com/kombi-k8s/kombi/pkg/version"
@@ -101,6 +102,7 @@ func serve(c *config.Config, started time.Time) error {
 		log.Info("kombi is ready", "after", time.Since(started).Round(time.Millisecond), "node", c.NodeName)
 		embedded.Settle(true)
 		collectThriftily()
+		go idle.Run(ctx, log)
 		go tidyPrograms(c.DataDir, log)
 		manager.notifyReady(ctx, graph)
 	}()

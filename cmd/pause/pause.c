@@ -5,7 +5,7 @@
 // blocked and taken from a queue, not handled: a blocked signal also reaches
 // process 1 of a PID namespace, which otherwise ignores those without handler.
 
-#include <asm/unistd.h>
+#include "../include/syscall.h"
 
 #define SIGINT 2
 #define SIGTERM 15
@@ -14,32 +14,6 @@
 #define WNOHANG 1
 
 #define BIT(sig) (1UL << ((sig) - 1))
-
-static long syscall4(long nr, long a, long b, long c, long d)
-{
-	long ret;
-#if defined(__x86_64__)
-	register long r10 __asm__("r10") = d;
-	__asm__ volatile("syscall"
-			 : "=a"(ret)
-			 : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10)
-			 : "rcx", "r11", "memory");
-#elif defined(__aarch64__)
-	register long x8 __asm__("x8") = nr;
-	register long x0 __asm__("x0") = a;
-	register long x1 __asm__("x1") = b;
-	register long x2 __asm__("x2") = c;
-	register long x3 __asm__("x3") = d;
-	__asm__ volatile("svc 0"
-			 : "+r"(x0)
-			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3)
-			 : "memory");
-	ret = x0;
-#else
-#error "pause: add the system call sequence of this architecture"
-#endif
-	return ret;
-}
 
 // The kernel enters here with no return address on the stack.
 __attribute__((noreturn)) void _start(void)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kombi-k8s/kombi/pkg/pki"
+	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -47,8 +48,10 @@ type APIServerOptions struct {
 	KubeletClient *pki.Leaf
 	// Loopback is the administrator's identity, used only to see when the API is ready.
 	Loopback *rest.Config
-	// Datastore is the URL of the etcd endpoint.
+	// Datastore is the URL of the etcd endpoint, for checks of its health.
 	Datastore string
+	// NewDatastoreClient returns a client of it; it is called once for each resource.
+	NewDatastoreClient func() *kubernetes.Client
 	// BindAddress and Port are what it listens on.
 	BindAddress netip.Addr
 	Port        int
@@ -142,6 +145,9 @@ func (s *APIServer) options() (*options.ServerRunOptions, error) {
 	opts.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = 0
 
 	opts.Etcd.StorageConfig.Transport.ServerList = []string{o.Datastore}
+	// Objects are counted for metrics and for the cost of lists, which takes a
+	// count for stale after three minutes.
+	opts.Etcd.StorageConfig.CountMetricPollPeriod = 150 * time.Second
 	opts.Etcd.EncryptionProviderConfigFilepath = o.Certificates.EncryptionConfig
 
 	opts.SecureServing.BindAddress = net.IP(o.BindAddress.AsSlice())
@@ -213,10 +219,16 @@ func (s *APIServer) build(ctx context.Context, opts *options.ServerRunOptions) (
 	if errs := completed.Validate(); len(errs) != 0 {
 		return nil, utilerrors.NewAggregate(errs)
 	}
+	stores, err := newStores(ctx, s.opts.NewDatastoreClient, completed.Etcd)
+	if err != nil {
+		return nil, err
+	}
+	// It is compacted once, by the stores.
+	completed.Etcd.StorageConfig.CompactionInterval = 0
 	if completed.InformerName, err = cache.NewInformerName("kube-apiserver"); err != nil {
 		return nil, err
 	}
-	return assemble(completed, s.opts.InProcess)
+	return assemble(completed, stores, s.opts.InProcess)
 }
 
 // explainBind puts the port into the error of a listener.

@@ -33,12 +33,17 @@ func (c *chain) dropDefinitions() {
 }
 
 // assemble builds the servers of the API and links them by delegation.
-func assemble(opts options.CompletedOptions, inProcess []InProcessAPI) (*chain, error) {
+func assemble(opts options.CompletedOptions, stores *stores, inProcess []InProcessAPI) (*chain, error) {
 	config, err := app.NewConfig(opts)
 	if err != nil {
 		return nil, err
 	}
 	generic := config.KubeAPIs.ControlPlane.Generic
+	for _, server := range []*genericapiserver.Config{generic, &config.ApiExtensions.GenericConfig.Config, &config.Aggregator.GenericConfig.Config} {
+		server.RESTOptionsGetter = stores.under(server.RESTOptionsGetter)
+	}
+	crdGetter := &config.ApiExtensions.ExtraConfig.CRDRESTOptionsGetter
+	*crdGetter = stores.under(*crdGetter)
 	for _, api := range inProcess {
 		api.ExtendOpenAPI(generic)
 	}

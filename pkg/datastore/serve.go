@@ -30,6 +30,11 @@ const (
 
 	// emulatedVersion of etcd tells the API server what it may ask for.
 	emulatedVersion = "3.6.11"
+
+	// notifyInterval is how often a watch without changes is told the newest
+	// revision. The API server asks whenever it needs it; this only keeps the
+	// revisions of quiet watches younger than the compaction (5 minutes).
+	notifyInterval = time.Minute
 )
 
 // served is the datastore while it is open.
@@ -77,7 +82,9 @@ func (s *SQLite) serve() (*served, error) {
 		cancel()
 		return nil, err
 	}
-	kineserver.New(backend, "unix", 5*time.Second, emulatedVersion).Register(run.server)
+	bridge := kineserver.New(backend, "unix", notifyInterval, emulatedVersion)
+	bridge.Register(run.server)
+	s.bridge.Store(bridge)
 	run.wg.Go(func() {
 		if err := run.server.Serve(listener); err != nil {
 			s.opts.Log.Error("the datastore does not serve any more", "error", err)

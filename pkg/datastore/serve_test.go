@@ -12,6 +12,17 @@ import (
 )
 
 func TestServesAndStopsAtOnceInSpiteOfWatches(t *testing.T) {
+	t.Run("over the socket", func(t *testing.T) {
+		servesAndStops(t, func(s *SQLite) (*clientv3.Client, error) {
+			return clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, DialTimeout: 5 * time.Second})
+		})
+	})
+	t.Run("in the process", func(t *testing.T) {
+		servesAndStops(t, func(s *SQLite) (*clientv3.Client, error) { return s.NewClient().Client, nil })
+	})
+}
+
+func servesAndStops(t *testing.T, connect func(*SQLite) (*clientv3.Client, error)) {
 	s, _ := newStore(t)
 	run := func() (*clientv3.Client, func() time.Duration) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -23,7 +34,7 @@ func TestServesAndStopsAtOnceInSpiteOfWatches(t *testing.T) {
 		case err := <-ended:
 			t.Fatal(err)
 		}
-		client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, DialTimeout: 5 * time.Second})
+		client, err := connect(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +70,37 @@ func TestServesAndStopsAtOnceInSpiteOfWatches(t *testing.T) {
 	if err != nil || len(got.Kvs) != 20 {
 		t.Errorf("%d keys, %v", len(got.Kvs), err)
 	}
+	if err := create(t.Context(), client, "/a/00", "again"); err == nil || err.Error() != "it is there already" {
+		t.Errorf("a second create of the key: %v", err)
+	}
+	if keys, err := stream(t.Context(), client, "/a/"); err != nil || len(keys) != 20 {
+		t.Errorf("in parts: %d keys, %v", len(keys), err)
+	}
+	lease, err := client.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Txn(t.Context()).If(clientv3.Compare(clientv3.ModRevision("/b"), "=", 0)).Then(clientv3.OpPut("/b", "x", clientv3.WithLease(lease.ID))).Commit(); err != nil {
+		t.Errorf("a key with a lease: %v", err)
+	}
 	stop()
+}
+
+// stream lists the keys below a prefix in parts.
+func stream(ctx context.Context, client *clientv3.Client, prefix string) (keys []string, err error) {
+	parts, err := client.GetStream(ctx, prefix, clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	for part := range parts {
+		if err := part.Err(); err != nil {
+			return keys, err
+		}
+		for _, kv := range part.RangeResponse.GetKvs() {
+			keys = append(keys, string(kv.Key))
+		}
+	}
+	return keys, nil
 }
 
 // create is how the API server creates a key.

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/k3s-io/kine/pkg/server"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -29,7 +31,8 @@ type Options struct {
 
 // SQLite is the datastore of a single server.
 type SQLite struct {
-	opts Options
+	opts   Options
+	bridge atomic.Pointer[server.KVServerBridge] // kine's server while the file is open
 
 	mu             sync.Mutex
 	writeFailure   error // why changes cannot be stored; nil again after the next one that can

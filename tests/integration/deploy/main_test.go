@@ -164,7 +164,7 @@ func (p *plane) graph(dir string) (*component.Graph, error) {
 	})
 	return component.NewGraph(p.log, p.certs, store,
 		controlplane.NewAPIServer(controlplane.APIServerOptions{
-			Log: p.log, Certificates: p.certs, KubeletClient: kubelets, Loopback: p.admin, Datastore: store.Endpoint(),
+			Log: p.log, Certificates: p.certs, KubeletClient: kubelets, Loopback: p.admin, Datastore: store.Endpoint(), NewDatastoreClient: store.NewClient,
 			// An endpoint cannot be a loopback address; nobody uses this one.
 			BindAddress: loopback, Port: int(port), AdvertiseAddress: netip.MustParseAddr("192.0.2.1"), ServiceCIDR: services,
 			NodePortFirst: 30000, NodePortLast: 32767, ClusterDomain: "cluster.local", AuthenticationConfig: anonymous,
