@@ -281,7 +281,8 @@ Delegate=yes
 WatchdogSec=60s
 TimeoutStartSec=0
 TimeoutStopSec=90s
-Restart=always
+# It ends with status 0 only when it is told to: "kombi stop" is final.
+Restart=on-failure
 RestartSec=5s
 LimitNOFILE=1048576
 LimitNPROC=infinity

@@ -105,10 +105,15 @@ func (s *APIServer) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	server.dropDefinitions()
 	go func() {
-		if waitReady(ctx, s.opts.Loopback) == nil {
-			ready()
+		if waitReady(ctx, s.opts.Loopback) != nil {
+			return
+		}
+		ready()
+		select {
+		case <-ctx.Done():
+		case <-time.After(documentsDelay):
+			server.documents.settle()
 		}
 	}()
 	done := make(chan error, 1)
@@ -228,7 +233,7 @@ func (s *APIServer) build(ctx context.Context, opts *options.ServerRunOptions) (
 	if completed.InformerName, err = cache.NewInformerName("kube-apiserver"); err != nil {
 		return nil, err
 	}
-	return assemble(completed, stores, s.opts.InProcess)
+	return assemble(completed, stores, s.opts.InProcess, s.opts.Log)
 }
 
 // explainBind puts the port into the error of a listener.

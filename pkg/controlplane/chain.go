@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"log/slog"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,26 +15,14 @@ import (
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 )
 
-// chain is the head of the assembled servers, with what is only needed until
-// they are prepared.
+// chain is the head of the assembled servers.
 type chain struct {
 	*aggregatorapiserver.APIAggregator
-	generic *genericapiserver.Config
-}
-
-// dropDefinitions frees the OpenAPI definitions of all types, some 20 MB, once
-// the specifications are built from them. All servers of the chain share them.
-func (c *chain) dropDefinitions() {
-	if config := c.generic.OpenAPIConfig; config != nil {
-		config.Definitions = nil
-	}
-	if config := c.generic.OpenAPIV3Config; config != nil {
-		config.Definitions = nil
-	}
+	documents *documents
 }
 
 // assemble builds the servers of the API and links them by delegation.
-func assemble(opts options.CompletedOptions, stores *stores, inProcess []InProcessAPI) (*chain, error) {
+func assemble(opts options.CompletedOptions, stores *stores, inProcess []InProcessAPI, log *slog.Logger) (*chain, error) {
 	config, err := app.NewConfig(opts)
 	if err != nil {
 		return nil, err
@@ -47,6 +36,7 @@ func assemble(opts options.CompletedOptions, stores *stores, inProcess []InProce
 	for _, api := range inProcess {
 		api.ExtendOpenAPI(generic)
 	}
+	generic.SkipOpenAPIInstallation = true // see documents
 	completed, err := config.Complete()
 	if err != nil {
 		return nil, err
@@ -70,9 +60,13 @@ func assemble(opts options.CompletedOptions, stores *stores, inProcess []InProce
 		}
 		priorities[api.GroupVersion] = api.Priority
 	}
+	documents, err := serveDocuments(kube.ControlPlane.GenericAPIServer, generic, log)
+	if err != nil {
+		return nil, err
+	}
 	head, err := controlplaneapiserver.CreateAggregatorServer(completed.Aggregator, kube.ControlPlane.GenericAPIServer,
 		extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(), crds, priorities)
-	return &chain{APIAggregator: head, generic: generic}, err
+	return &chain{APIAggregator: head, documents: documents}, err
 }
 
 // builtinPriorities orders the API groups of Kubernetes in discovery. Upstream

@@ -19,7 +19,7 @@ func TestGovernor(t *testing.T) {
 	}{
 		{0.01, 0}, {0.01, 0}, {0.01, idleSlack}, // three quiet intervals
 		{0.01, idleSlack},
-		{0.5, busySlack}, // at once
+		{0.5, busySlack},                    // at once
 		{0.01, busySlack}, {0.5, busySlack}, // starts over
 		{0.01, busySlack}, {0.01, busySlack}, {0.01, idleSlack},
 	} {

@@ -61,8 +61,9 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Run starts the command, starts it again whenever it ends, and returns when
-// ctx is done and the command has ended. The command gets SIGTERM when ctx is
+// Run starts the command, starts it again whenever it fails, and returns when
+// ctx is done and the command has ended, or when the command ends with status 0:
+// it was told to, by `kombi stop`. The command gets SIGTERM when ctx is
 // done or when the supervisor is killed. It fails at once only when the command
 // cannot be started the first time.
 func Run(ctx context.Context, o Options) error {
@@ -100,7 +101,7 @@ func Run(ctx context.Context, o Options) error {
 		} else {
 			reason = watch(ctx, o, cmd, logs, notes)
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || reason == "" {
 			say(logs, "stopped")
 			return nil
 		}
@@ -135,7 +136,7 @@ func start(o Options, logs *os.File) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// watch returns why the command ended.
+// watch returns why the command failed, or nothing when it ended with status 0.
 func watch(ctx context.Context, o Options, cmd *exec.Cmd, logs *os.File, notes *socket) string {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -158,7 +159,7 @@ func watch(ctx context.Context, o Options, cmd *exec.Cmd, logs *os.File, notes *
 			case why != "":
 				return why
 			case err == nil:
-				return "the command ended by itself"
+				return ""
 			}
 			return "the command ended: " + err.Error()
 		case <-done:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -122,6 +123,30 @@ func TestACommandThatEndsIsStartedAgain(t *testing.T) {
 		if !strings.Contains(b.log(), want) {
 			t.Errorf("%q is not in the log:\n%s", want, b.log())
 		}
+	}
+}
+
+func TestACommandThatWasToldToStopIsNotStartedAgain(t *testing.T) {
+	b := supervise(t, "works", nil)
+	eventually(t, "ready", func() bool { return strings.Contains(b.log(), "supervise: ready") })
+	starts, err := os.ReadFile(b.starts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(starts)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-b.ended:
+		if err != nil || b.count() != 1 || !strings.Contains(b.log(), "supervise: stopped") {
+			t.Errorf("%v after %d starts, log:\n%s", err, b.count(), b.log())
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the supervisor goes on")
 	}
 }
 

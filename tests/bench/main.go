@@ -28,6 +28,7 @@ import (
 // options are the flags; they reach the inner stages by the environment.
 type options struct {
 	Runs         int
+	After        time.Duration
 	Idle         time.Duration
 	Settle       time.Duration
 	Pods         int
@@ -132,8 +133,9 @@ func flags(args []string) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ExitOnError)
 	f.IntVar(&o.Runs, "runs", 5, "starts of each kind; the median is printed")
-	f.DurationVar(&o.Idle, "idle", 5*time.Minute, "how long CPU and writes are measured at idle, and after how long memory is read")
-	f.DurationVar(&o.Settle, "settle", 30*time.Second, "pause between Ready and the measurement at idle, and after pods started")
+	f.DurationVar(&o.Idle, "idle", 5*time.Minute, "how long CPU and writes are measured at idle")
+	f.DurationVar(&o.After, "after", 5*time.Minute, "how long after Ready memory is read at idle and the measurement of CPU and writes begins")
+	f.DurationVar(&o.Settle, "settle", 30*time.Second, "pause after pods started, before their memory is read")
 	f.IntVar(&o.Pods, "pods", 10, "number of idle pods for the cost of a pod")
 	f.BoolVar(&o.SkipUpstream, "skip-upstream", false, "measure Kombi only")
 	f.DurationVar(&o.QuietFor, "wait-quiet", 5*time.Minute, "wait so long for a load below 1 before starting; then the figures are marked as noisy")

@@ -21,7 +21,7 @@ type readings struct {
 	answer    []time.Duration // empty data directory to the first answer of an application
 	warm      []time.Duration // restart to node Ready
 	stop      []time.Duration
-	idle      usage   // memory at the end of the window; CPU and writes during it
+	idle      usage   // the larger memory at the ends of the window; CPU and writes during it
 	window    float64 // seconds
 	parts     map[string]int64
 	others    float64 // share of a core that everything else used during the window
@@ -120,7 +120,7 @@ func measureSystem(ctx context.Context, s system, o options, r *readings, fresh 
 	if err := s.addImages(ctx, o.archive("busybox")); err != nil {
 		return err
 	}
-	progress("%s: idle for %s", s.name(), o.Idle)
+	progress("%s: idle for %s after %s", s.name(), o.Idle, o.After)
 	if err := measureIdle(ctx, s, o, r); err != nil {
 		return err
 	}
@@ -152,9 +152,10 @@ func startUntilReady(ctx context.Context, s system, again bool) (time.Duration, 
 	return time.Since(began), c, nil
 }
 
-// measureIdle reads memory at the end of the window, CPU and writes over it.
+// measureIdle reads CPU and writes over the window, and the larger of the
+// memory at its two ends.
 func measureIdle(ctx context.Context, s system, o options, r *readings) error {
-	if err := pause(ctx, o.Settle); err != nil {
+	if err := pause(ctx, o.After); err != nil {
 		return err
 	}
 	began, before, busy := time.Now(), total(s), machineBusy()
@@ -163,7 +164,7 @@ func measureIdle(ctx context.Context, s system, o options, r *readings) error {
 	}
 	after := total(s)
 	r.window = time.Since(began).Seconds()
-	r.idle = usage{anon: after.anon, cpu: after.cpu - before.cpu, written: after.written - before.written}
+	r.idle = usage{anon: max(before.anon, after.anon), cpu: after.cpu - before.cpu, written: after.written - before.written}
 	r.others = (machineBusy() - busy - r.idle.cpu).Seconds() / r.window
 	r.parts = map[string]int64{}
 	for _, p := range s.processes() {

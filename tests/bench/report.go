@@ -201,8 +201,8 @@ func (r *report) addNotes() {
 		r.notes = append(r.notes, fmt.Sprintf("NOISY: the load was %.1f before the start, and others used %.0f %% of a core while Kombi idled: measure again on a quiet machine",
 			r.options.Load, 100*r.kombi.others))
 	}
-	if r.options.Idle < 5*time.Minute {
-		r.notes = append(r.notes, fmt.Sprintf("idle was measured for %s only; the targets are for five minutes", r.options.Idle))
+	if r.options.Idle < 5*time.Minute || r.options.After < 5*time.Minute {
+		r.notes = append(r.notes, fmt.Sprintf("idle was measured for %s after %s; the targets are for five minutes after five minutes", r.options.Idle, r.options.After))
 	}
 	if onTmpfs(harness.Dir()) {
 		r.notes = append(r.notes, "the data is in memory (tmpfs), so nothing counts as written to disk")
