@@ -12,7 +12,7 @@ import (
 // running, memory matters more than a little work.
 const (
 	gcPercentStart = 200
-	gcPercentRun   = 60
+	gcPercentRun   = 40
 	// memoryLimitStart is in bytes; the runtime may exceed it. It is lifted after
 	// memoryLimitTime in any case, so that a large cluster only starts slower.
 	memoryLimitStart = 260 << 20
