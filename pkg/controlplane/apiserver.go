@@ -205,8 +205,9 @@ func (s *APIServer) options() (*options.ServerRunOptions, error) {
 }
 
 // build assembles the chain: aggregator → Kubernetes → extensions → not found.
-// It differs from upstream's own assembly in one thing: the API groups of this
-// process are installed on the Kubernetes server.
+// It differs from upstream's own assembly in three things: the stores call the
+// datastore in the process, the API groups of this process are installed on the
+// Kubernetes server, and that server's OpenAPI documents are built later.
 func (s *APIServer) build(ctx context.Context, opts *options.ServerRunOptions) (*chain, error) {
 	registry := opts.GenericServerRunOptions.ComponentGlobalsRegistry
 	if err := setFeatures(registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)); err != nil {

@@ -84,15 +84,19 @@ func TestDocumentThatCannotBeHad(t *testing.T) {
 	}
 	none := func() (*document, error) { return nil, errors.New("no types") }
 	d := &documents{v2: none, v3: map[string]func() (*document, error){"api/v1": none}, early: []byte(`{"paths":{}}`)}
-	for path, want := range map[string]int{openAPIv2: 500, openAPIv3 + "/api/v1": 500, openAPIv3: 200} {
+	for _, c := range []struct {
+		path  string
+		serve http.HandlerFunc
+		want  int
+	}{
+		{openAPIv2, d.serveV2, 500},
+		{openAPIv3 + "/api/v1", d.serveV3, 500},
+		{openAPIv3, d.serveIndex, 200},
+	} {
 		w := httptest.NewRecorder()
-		handle := map[bool]http.HandlerFunc{true: d.serveV2, false: d.serveV3}[path == openAPIv2]
-		if path == openAPIv3 {
-			handle = d.serveIndex
-		}
-		handle(w, httptest.NewRequest(http.MethodGet, path, nil))
-		if w.Code != want {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		c.serve(w, httptest.NewRequest(http.MethodGet, c.path, nil))
+		if w.Code != c.want {
+			t.Errorf("%s: %d %s", c.path, w.Code, w.Body)
 		}
 	}
 }

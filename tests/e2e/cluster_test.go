@@ -60,6 +60,7 @@ func sharedTests() []test {
 		{"Network", testNetwork},
 		{"Resize", testResize},
 		{"PodSecurity", testPodSecurity},
+		{"Secrets", testSecrets},
 		{"Tutorial", testTutorial},
 	}
 }
