@@ -44,12 +44,13 @@ type documents struct {
 	config *genericapiserver.Config
 	v2     func() (*document, error)
 	v3     map[string]func() (*document, error) // by group and version, as "apis/apps/v1"
-	early  []byte                               // the list of version 3 without hashes
+	early  *document                            // the list of version 3 without hashes
 	index  atomic.Pointer[document]             // the list with them, once all are built
 }
 
 // document is one of them, as JSON.
 type document struct {
+	plain    []byte // of a small one that is asked for often, else nil
 	gzipped  []byte
 	etag     string // without quotes
 	modified time.Time
@@ -75,11 +76,10 @@ func serveDocuments(server *genericapiserver.GenericAPIServer, config *genericap
 			return take(from, openAPIv3+"/"+path)
 		})
 	}
-	early, err := d.list(func(string) (string, error) { return "", nil })
-	if err != nil {
+	var err error
+	if d.early, err = d.list(func(string) (string, error) { return "", nil }); err != nil {
 		return nil, err
 	}
-	d.early = early
 	paths := server.Handler.NonGoRestfulMux
 	paths.HandleFunc(openAPIv2, d.serveV2)
 	paths.HandleFunc(openAPIv3, d.serveIndex)
@@ -88,7 +88,7 @@ func serveDocuments(server *genericapiserver.GenericAPIServer, config *genericap
 }
 
 // list is the list of version 3; query gives what comes after a document's path.
-func (d *documents) list(query func(path string) (string, error)) ([]byte, error) {
+func (d *documents) list(query func(path string) (string, error)) (*document, error) {
 	all := handler3.OpenAPIV3Discovery{Paths: make(map[string]handler3.OpenAPIV3DiscoveryGroupVersion)}
 	for path := range d.v3 {
 		suffix, err := query(path)
@@ -97,12 +97,21 @@ func (d *documents) list(query func(path string) (string, error)) ([]byte, error
 		}
 		all.Paths[path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: openAPIv3 + "/" + path + suffix}
 	}
-	return json.Marshal(all)
+	content, err := json.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	list, err := pack(content, fmt.Sprintf("%X", sha512.Sum512(content)))
+	if err != nil {
+		return nil, err
+	}
+	list.plain = content
+	return list, nil
 }
 
 // settle builds what nobody asked for yet, and gives back the memory.
 func (d *documents) settle() {
-	list, err := d.list(func(path string) (string, error) {
+	index, err := d.list(func(path string) (string, error) {
 		document, err := d.v3[path]()
 		if err != nil {
 			return "", err
@@ -110,11 +119,8 @@ func (d *documents) settle() {
 		return "?hash=" + document.etag, nil
 	})
 	if err == nil {
-		var index *document
-		if index, err = pack(list, fmt.Sprintf("%X", sha512.Sum512(list))); err == nil {
-			d.index.Store(index)
-			_, err = d.v2()
-		}
+		d.index.Store(index)
+		_, err = d.v2()
 	}
 	if err != nil {
 		d.log.Error("the OpenAPI documents cannot be built", "error", err)
@@ -178,12 +184,11 @@ func (d *documents) serveV2(w http.ResponseWriter, r *http.Request) {
 // them without their hashes, which clients only use for caching: the aggregator
 // asks each second.
 func (d *documents) serveIndex(w http.ResponseWriter, r *http.Request) {
-	if index := d.index.Load(); index != nil {
-		index.serve(w, r, "", nil)
-		return
+	list := d.index.Load()
+	if list == nil {
+		list = d.early
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(d.early)
+	list.serve(w, r, "", nil)
 }
 
 func (d *documents) serveV3(w http.ResponseWriter, r *http.Request) {
@@ -258,6 +263,9 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request, version string,
 }
 
 func (d *document) unpack() ([]byte, error) {
+	if d.plain != nil {
+		return d.plain, nil
+	}
 	unpacker, err := gzip.NewReader(bytes.NewReader(d.gzipped))
 	if err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func TestDocumentThatCannotBeHad(t *testing.T) {
 		t.Error("a missing document was taken")
 	}
 	none := func() (*document, error) { return nil, errors.New("no types") }
-	d := &documents{v2: none, v3: map[string]func() (*document, error){"api/v1": none}, early: []byte(`{"paths":{}}`)}
+	d := &documents{v2: none, v3: map[string]func() (*document, error){"api/v1": none}, early: &document{plain: []byte(`{"paths":{}}`)}}
 	for _, c := range []struct {
 		path  string
 		serve http.HandlerFunc
