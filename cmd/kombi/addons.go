@@ -43,7 +43,7 @@ func (w *wiring) addons(admin *rest.Config) ([]component.Component, []controlpla
 	}
 	if !c.Disabled("network") {
 		options := networkOptions(c, w.log)
-		options.NodeIP = w.nodeIP
+		options.NodeIPs = []netip.Addr{w.nodeIP}
 		if options.CgroupPath, err = node.SocketCgroup(c.Instance()); err != nil {
 			return nil, nil, err
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kombi-k8s/kombi/pkg/network/cniapi"
 	"github.com/kombi-k8s/kombi/pkg/network/ipam"
@@ -192,9 +193,13 @@ func (s *cniServer) add(ctx context.Context, req *cniapi.Request, conf *cniConfi
 		return nil, &cniapi.Error{Code: cniapi.CodeTryAgain, Msg: "kombi is stopping"}
 	}
 	args := parseArgs(req.Args)
+	namespace, pod := args["K8S_POD_NAMESPACE"], args["K8S_POD_NAME"]
+	if err := s.pods.policy.await(ctx, namespace, pod, types.UID(args["K8S_POD_UID"])); err != nil {
+		return nil, &cniapi.Error{Code: cniapi.CodeTryAgain, Msg: err.Error()}
+	}
 	rec, err := s.pods.add(attachment{
 		containerID: req.ContainerID, ifName: req.IfName, netns: req.Netns,
-		namespace: args["K8S_POD_NAMESPACE"], pod: args["K8S_POD_NAME"], ports: ports,
+		namespace: namespace, pod: pod, ports: ports,
 	})
 	if err != nil {
 		return nil, err
@@ -205,9 +210,11 @@ func (s *cniServer) add(ctx context.Context, req *cniapi.Request, conf *cniConfi
 			{Name: rec.HostDevice, Mac: rec.HostMAC, Mtu: rec.MTU},
 			{Name: rec.IfName, Mac: rec.MAC, Mtu: rec.MTU, Sandbox: rec.Netns},
 		},
-		IPs: []*types100.IPConfig{{
-			Interface: types100.Int(1), Address: *hostNet(rec.Addr), Gateway: gateway.AsSlice(),
-		}},
+	}
+	for _, a := range rec.Addrs {
+		result.IPs = append(result.IPs, &types100.IPConfig{
+			Interface: types100.Int(1), Address: *hostNet(a), Gateway: gatewayOf(a).AsSlice(),
+		})
 	}
 	out, err := result.GetAsVersion(version)
 	if err != nil {
@@ -255,9 +262,6 @@ func hostPorts(in []portMapping) ([]services.HostPort, error) {
 			a, err := netip.ParseAddr(m.HostIP)
 			if err != nil {
 				return nil, fmt.Errorf("host port %d: %w", m.HostPort, err)
-			}
-			if !a.Unmap().Is4() && !a.IsUnspecified() {
-				continue // nothing to do for IPv6 yet
 			}
 			if !a.IsUnspecified() {
 				hp.HostAddr = a.Unmap()

@@ -3,10 +3,10 @@ package network
 import (
 	"encoding/json"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +84,7 @@ func TestCNI(t *testing.T) {
 		e.must(err)
 		e.must(json.NewEncoder(c).Encode(cniapi.Request{Command: "ADD", ContainerID: "hasty", IfName: "eth0", Netns: newNetns(t)}))
 		c.Close()
-		e.eventually("the pod was attached", func() bool { return e.net.pods.store.Last() != last })
+		e.eventually("the pod was attached", func() bool { return !slices.Equal(e.net.pods.store.Last(), last) })
 		e.eventually("and detached", func() bool { return e.net.pods.count() == 1 && len(ourDevices(t)) == 1 })
 	})
 	t.Run("the configuration appears when pods may come, and only root may use the socket", func(t *testing.T) {
@@ -149,8 +149,7 @@ func TestPreloadSaysWhy(t *testing.T) {
 		say    string
 	}{
 		{name: "no node name", change: func(o *Options) { o.NodeName = "" }, say: "NodeName is not set"},
-		{name: "no node address", change: func(o *Options) { o.NodeIP = netip.Addr{} }, say: "set node-ip"},
-		{name: "IPv6 only", change: func(o *Options) { o.NodeIP = netip.MustParseAddr("fd00::1") }, say: "IPv6 is not supported yet"},
+		{name: "no node address", change: func(o *Options) { o.NodeIPs = nil }, say: "set node-ip"},
 		{name: "pins on another file system", change: func(o *Options) { o.PinDir = "/tmp/kombi-not-bpf" }, say: "not on a bpf file system"},
 		{name: "no such cgroup", change: func(o *Options) { o.CgroupPath = "/sys/fs/cgroup/gone" }, say: "/sys/fs/cgroup/gone"},
 		{name: "cgroup of another kind", change: func(o *Options) { o.CgroupPath = "/proc" }, say: "not in a cgroup2 hierarchy"},

@@ -29,7 +29,7 @@ type devices struct {
 	mu       sync.Mutex
 	hold     bool           // leave the programs of an older layout attached
 	attached map[string]int // name to index
-	current  map[int]netip.Addr
+	current  map[int]datapath.Masquerade
 	mtu      int
 }
 
@@ -65,15 +65,18 @@ func (d *devices) refresh() error {
 	if err != nil {
 		return fmt.Errorf("cannot list network devices: %w", err)
 	}
-	addrs, err := netlink.AddrList(nil, unix.AF_INET)
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("cannot list addresses: %w", err)
 	}
-	locals := map[netip.Addr]datapath.LocalKind{d.opts.NodeIP.Unmap(): datapath.NodeAddr}
+	locals := map[netip.Addr]datapath.LocalKind{}
+	for _, a := range d.opts.NodeIPs {
+		locals[a] = datapath.NodeAddr
+	}
 	byLink := map[int][]netlink.Addr{}
 	for _, a := range addrs {
 		byLink[a.LinkIndex] = append(byLink[a.LinkIndex], a)
-		if ip, ok := netip.AddrFromSlice(a.IP.To4()); ok && !ip.IsLoopback() {
+		if ip := addrOf(a); ip.IsValid() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
 			locals[ip] = datapath.NodeAddr
 		}
 	}
@@ -88,11 +91,13 @@ func (d *devices) refresh() error {
 	if err != nil {
 		return err
 	}
-	masquerade := map[int]netip.Addr{}
+	masquerade := map[int]datapath.Masquerade{}
 	d.mtu = 0
 	for _, l := range out {
 		a := l.Attrs()
-		masquerade[a.Index] = d.sourceAddr(byLink[a.Index])
+		masquerade[a.Index] = datapath.Masquerade{
+			IPv4: d.sourceAddr(byLink[a.Index], netip.Addr.Is4), IPv6: d.sourceAddr(byLink[a.Index], netip.Addr.Is6),
+		}
 		if d.mtu == 0 || a.MTU < d.mtu {
 			d.mtu = a.MTU
 		}
@@ -121,7 +126,7 @@ func (d *devices) attachTo(out []netlink.Link) error {
 			continue
 		}
 		d.attached[a.Name] = a.Index
-		d.opts.Log.Info("serving the node's device", "device", a.Name, "address", d.current[a.Index])
+		d.opts.Log.Info("serving the node's device", "device", a.Name, "addresses", d.current[a.Index])
 	}
 	for name := range maps.Clone(d.attached) {
 		if _, ok := want[name]; !ok {
@@ -137,7 +142,7 @@ func (d *devices) attachTo(out []netlink.Link) error {
 func (d *devices) outgoing(links []netlink.Link, addrs map[int][]netlink.Addr) ([]netlink.Link, error) {
 	index := map[int]bool{}
 	if len(d.opts.Devices) == 0 {
-		routes, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return nil, fmt.Errorf("cannot list routes: %w", err)
 		}
@@ -162,8 +167,7 @@ func (d *devices) outgoing(links []netlink.Link, addrs map[int][]netlink.Addr) (
 		wanted := index[a.Index] || slices.Contains(d.opts.Devices, a.Name)
 		if len(d.opts.Devices) == 0 {
 			for _, ad := range addrs[a.Index] {
-				ip, _ := netip.AddrFromSlice(ad.IP.To4())
-				wanted = wanted || ip == d.opts.NodeIP.Unmap()
+				wanted = wanted || slices.Contains(d.opts.NodeIPs, addrOf(ad))
 			}
 		}
 		if !wanted {
@@ -179,22 +183,29 @@ func (d *devices) outgoing(links []netlink.Link, addrs map[int][]netlink.Addr) (
 	return out, nil
 }
 
-// sourceAddr chooses the address that pods' traffic gets at a device.
-func (d *devices) sourceAddr(addrs []netlink.Addr) netip.Addr {
+// sourceAddr chooses the address of a family that pods' traffic gets at a device.
+func (d *devices) sourceAddr(addrs []netlink.Addr, family func(netip.Addr) bool) netip.Addr {
+	// Addresses that the kernel made to be given up soon are no use for long connections.
+	const passing = unix.IFA_F_SECONDARY | unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 	var first netip.Addr
 	for _, a := range addrs {
-		ip, ok := netip.AddrFromSlice(a.IP.To4())
-		if !ok || a.Scope != int(netlink.SCOPE_UNIVERSE) {
+		ip := addrOf(a)
+		if !ip.IsValid() || !family(ip) || a.Scope != int(netlink.SCOPE_UNIVERSE) {
 			continue
 		}
-		if ip == d.opts.NodeIP.Unmap() {
+		if slices.Contains(d.opts.NodeIPs, ip) {
 			return ip
 		}
-		if !first.IsValid() && a.Flags&unix.IFA_F_SECONDARY == 0 {
+		if !first.IsValid() && a.Flags&passing == 0 {
 			first = ip
 		}
 	}
 	return first
+}
+
+func addrOf(a netlink.Addr) netip.Addr {
+	ip, _ := netip.AddrFromSlice(a.IP)
+	return ip.Unmap()
 }
 
 // follow refreshes whenever addresses, routes or devices change.
@@ -247,7 +258,7 @@ func (d *devices) followOnce(ctx context.Context) error {
 			if !ok {
 				return errors.New("the kernel stopped reporting route changes")
 			}
-			if ones := maskBits(u.Dst); ones == 32 {
+			if isHost(u.Dst) {
 				if u.Type == unix.RTM_DELROUTE {
 					d.lost(u.LinkIndex)
 				}
@@ -272,10 +283,11 @@ func (d *devices) followOnce(ctx context.Context) error {
 	}
 }
 
-func maskBits(n *net.IPNet) int {
+// isHost tells whether a route leads to one address only, as those to pods do.
+func isHost(n *net.IPNet) bool {
 	if n == nil {
-		return 0
+		return false
 	}
-	ones, _ := n.Mask.Size()
-	return ones
+	ones, bits := n.Mask.Size()
+	return ones == bits
 }

@@ -19,7 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	policyfake "sigs.k8s.io/network-policy-api/pkg/client/clientset/versioned/fake"
 
 	"github.com/kombi-k8s/kombi/pkg/network/cniapi"
 )
@@ -30,6 +32,11 @@ const (
 	worldAddr   = "203.0.113.9" // beyond the outside host
 	nodeName    = "node"
 	dnsAddr     = "10.43.0.10"
+
+	nodeAddr6    = "fd98::1"
+	outsideAddr6 = "fd98::2"
+	worldAddr6   = "2001:db8::9"
+	dnsAddr6     = "fd43::a"
 )
 
 // mode is one way of attaching the programs.
@@ -37,6 +44,7 @@ type mode struct {
 	name    string
 	sockets bool
 	noTCX   bool
+	dual    bool // pods and services have IPv6 as well
 }
 
 var modes = []mode{
@@ -51,6 +59,7 @@ type env struct {
 	opts    Options
 	mode    mode
 	client  *fake.Clientset
+	cluster *policyfake.Clientset // of ClusterNetworkPolicies
 	net     *Network
 	stop    func()
 	host    place // the node itself
@@ -61,14 +70,14 @@ type env struct {
 func newEnv(t *testing.T, m mode) *env {
 	t.Helper()
 	needRoot(t)
-	e := &env{t: t, mode: m, client: fake.NewClientset()}
+	e := &env{t: t, mode: m, client: fake.NewClientset(), cluster: policyfake.NewSimpleClientset()}
 	dir := t.TempDir()
 	e.outside = place{netns: newNetns(t)}
 	e.wire()
 	e.opts = Options{
 		Log:            slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		NodeName:       nodeName,
-		NodeIP:         netip.MustParseAddr(nodeAddr),
+		NodeIPs:        []netip.Addr{netip.MustParseAddr(nodeAddr)},
 		ClusterCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
 		ServiceCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")},
 		StateDir:       filepath.Join(dir, "state"),
@@ -78,14 +87,29 @@ func newEnv(t *testing.T, m mode) *env {
 		NodeLocalAddrs: []netip.Addr{netip.MustParseAddr(dnsAddr)},
 		noTCX:          m.noTCX,
 	}
+	podCIDRs := []string{"10.42.0.0/24"}
+	if m.dual {
+		podCIDRs = append(podCIDRs, "fd42::/64")
+		e.wireIPv6()
+		e.opts.NodeIPs = append(e.opts.NodeIPs, netip.MustParseAddr(nodeAddr6))
+		e.opts.ClusterCIDRs = append(e.opts.ClusterCIDRs, netip.MustParsePrefix("fd42::/56"))
+		e.opts.ServiceCIDRs = append(e.opts.ServiceCIDRs, netip.MustParsePrefix("fd43::/112"))
+		e.opts.NodeLocalAddrs = append(e.opts.NodeLocalAddrs, netip.MustParseAddr(dnsAddr6))
+	}
 	if m.sockets {
 		e.host.cgroup = newCgroup(t)
 		e.opts.CgroupPath = e.host.cgroup.Name()
 	}
 	_, err := e.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.0.0/24"}},
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: corev1.NodeSpec{PodCIDRs: podCIDRs},
 	}, metav1.CreateOptions{})
 	e.must(err)
+	for _, name := range []string{"default", "kube-system"} {
+		_, err := e.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{corev1.LabelMetadataName: name},
+		}}, metav1.CreateOptions{})
+		e.must(err)
+	}
 	e.start()
 	t.Cleanup(func() {
 		e.stop()
@@ -100,7 +124,7 @@ func newEnv(t *testing.T, m mode) *env {
 func (e *env) start() {
 	e.t.Helper()
 	e.net = New(e.opts)
-	e.net.client = e.client
+	e.net.client, e.net.policyClient = e.client, e.cluster
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- e.net.Run(ctx, func() { close(ready) }) }()
@@ -141,6 +165,15 @@ func (e *env) wire() {
 	e.run(e.outside, "ip", "addr", "add", outsideAddr+"/24", "dev", "eth0")
 	e.run(e.outside, "ip", "addr", "add", worldAddr+"/32", "dev", "lo")
 	e.run(e.outside, "ip", "link", "set", "eth0", "up")
+}
+
+// wireIPv6 adds IPv6 to what wire made.
+func (e *env) wireIPv6() {
+	e.t.Helper()
+	e.run(place{}, "ip", "addr", "add", nodeAddr6+"/64", "dev", "eth0", "nodad")
+	e.run(place{}, "ip", "route", "add", "default", "via", outsideAddr6)
+	e.run(e.outside, "ip", "addr", "add", outsideAddr6+"/64", "dev", "eth0", "nodad")
+	e.run(e.outside, "ip", "addr", "add", worldAddr6+"/128", "dev", "lo", "nodad")
 }
 
 // pair connects two places by a pair of devices.
@@ -187,17 +220,28 @@ func (e *env) eventually(what string, ok func() bool) {
 type pod struct {
 	place
 	addr, id string
+	addr6    string // in dual mode
 }
 
 // addPod attaches a pod through the CNI socket.
 func (e *env) addPod(portMappings ...string) pod {
 	e.t.Helper()
+	return e.addLabeled(nil, portMappings...)
+}
+
+// addLabeled attaches a pod that the API shows with these labels.
+func (e *env) addLabeled(labels map[string]string, portMappings ...string) pod {
+	e.t.Helper()
 	e.pods++
 	p := pod{place: place{netns: newNetns(e.t), cgroup: e.host.cgroup}, id: fmt.Sprintf("container%d", e.pods)}
 	conf := `{"cniVersion":"1.1.0","name":"kombi","type":"kombi-cni","runtimeConfig":{"portMappings":[` + strings.Join(portMappings, ",") + `]}}`
+	obj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: p.id, UID: types.UID(p.id), Labels: labels}}
+	obj.Spec.NodeName = nodeName
+	_, err := e.client.CoreV1().Pods("default").Create(e.t.Context(), obj, metav1.CreateOptions{})
+	e.must(err)
 	resp, err := cniapi.Call(e.opts.SocketPath, &cniapi.Request{
 		Command: "ADD", ContainerID: p.id, Netns: p.netns, IfName: "eth0",
-		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.id, Config: json.RawMessage(conf),
+		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.id + ";K8S_POD_UID=" + p.id, Config: json.RawMessage(conf),
 	}, 20*time.Second)
 	e.must(err)
 	if resp.Error != nil {
@@ -208,6 +252,9 @@ func (e *env) addPod(portMappings ...string) pod {
 	}
 	e.must(json.Unmarshal(resp.Result, &result))
 	p.addr, _, _ = strings.Cut(result.IPs[0].Address, "/")
+	if len(result.IPs) > 1 {
+		p.addr6, _, _ = strings.Cut(result.IPs[1].Address, "/")
+	}
 	e.t.Cleanup(func() { p.delete(e) })
 	return p
 }

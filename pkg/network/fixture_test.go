@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -89,6 +90,9 @@ func (e *env) slice(s svc) *discoveryv1.EndpointSlice {
 			Namespace: "default", Name: s.name, Labels: map[string]string{discoveryv1.LabelServiceName: s.name},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	if strings.Contains(s.ip, ":") {
+		out.AddressType = discoveryv1.AddressTypeIPv6
 	}
 	for _, p := range s.ports {
 		out.Ports = append(out.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &p.TargetPort.IntVal})

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	policyclient "sigs.k8s.io/network-policy-api/pkg/client/clientset/versioned"
 )
 
 // ours leaves out Services that another proxy serves and those without an address.
@@ -38,7 +39,7 @@ func (n *Network) follow(ctx context.Context) error {
 			return fmt.Errorf("network: %w", err)
 		}
 	}
-	prefixes := make(chan netip.Prefix, 1)
+	prefixes := make(chan []netip.Prefix, 1)
 	inform(ctx, client, client.CoreV1().Nodes().List, client.CoreV1().Nodes().Watch, &corev1.Node{},
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", n.opts.NodeName).String()
@@ -49,9 +50,26 @@ func (n *Network) follow(ctx context.Context) error {
 	eps := inform(ctx, client, client.DiscoveryV1().EndpointSlices("").List, client.DiscoveryV1().EndpointSlices("").Watch, &discoveryv1.EndpointSlice{},
 		func(o *metav1.ListOptions) { o.LabelSelector = ours }, trimSlice, n.table.SetSlice, n.table.DeleteSlice)
 
+	policies, enforced := n.policyClient, make(chan error, 1)
+	if policies == nil {
+		var err error
+		if policies, err = policyclient.NewForConfig(n.opts.Kube); err != nil {
+			return fmt.Errorf("network: %w", err)
+		}
+	}
+	go func() { enforced <- n.enforcer.follow(ctx, client, policies) }()
+
 	waiting := n.complain(ctx)
 	waiting("Services and EndpointSlices from the API; is it up, and may the network's identity list them?")
 	if !waitFor(ctx, svcs, eps) {
+		return nil
+	}
+	waiting("the network policies of the API; may the network's identity list them?")
+	select {
+	case <-n.enforcer.ready:
+	case err := <-enforced:
+		return err
+	case <-ctx.Done():
 		return nil
 	}
 	waiting("spec.podCIDRs of this Node; is it registered, and does the controller manager allocate node prefixes?")
@@ -63,6 +81,8 @@ func (n *Network) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-enforced:
+			return err
 		case p := <-prefixes:
 			if err := n.openFor(p); err != nil {
 				return err
@@ -136,16 +156,16 @@ func (n *Network) fill() error {
 	return n.takeOver()
 }
 
-// openFor makes the node ready for pods with addresses of prefix.
-func (n *Network) openFor(prefix netip.Prefix) error {
-	if err := n.pods.setPrefix(prefix); err != nil {
+// openFor makes the node ready for pods with addresses of the prefixes.
+func (n *Network) openFor(prefixes []netip.Prefix) error {
+	if err := n.pods.setPrefixes(prefixes); err != nil {
 		return err
 	}
 	n.pods.open()
 	if err := writeConf(n.opts); err != nil {
 		return err
 	}
-	n.opts.Log.Info("ready for pods", "prefix", prefix, "mtu", n.devices.MTU())
+	n.opts.Log.Info("ready for pods", "prefixes", prefixes, "mtu", n.devices.MTU())
 	return nil
 }
 
@@ -175,33 +195,37 @@ func (n *Network) flush() error {
 	return err
 }
 
-// onNode passes on the first prefix of the node that the programs support.
-func (n *Network) onNode(out chan netip.Prefix) func(*corev1.Node) {
-	var last netip.Prefix
+// onNode passes on the prefixes of the node, one of each family.
+func (n *Network) onNode(out chan []netip.Prefix) func(*corev1.Node) {
+	var last []netip.Prefix
 	return func(node *corev1.Node) {
 		cidrs := node.Spec.PodCIDRs
 		if len(cidrs) == 0 && node.Spec.PodCIDR != "" {
 			cidrs = []string{node.Spec.PodCIDR}
 		}
+		var prefixes []netip.Prefix
 		for _, c := range cidrs {
 			p, err := netip.ParsePrefix(c)
-			if err != nil || !p.Addr().Is4() || p == last {
-				continue
+			taken := slices.ContainsFunc(prefixes, func(q netip.Prefix) bool { return q.Addr().Is4() == p.Addr().Is4() })
+			if err == nil && !taken {
+				prefixes = append(prefixes, p)
 			}
-			last = p
-			select {
-			case <-out: // a newer one replaces what nobody took
-			default:
-			}
-			out <- p
+		}
+		if len(prefixes) == 0 || slices.Equal(prefixes, last) {
 			return
 		}
+		last = prefixes
+		select {
+		case <-out: // newer ones replace what nobody took
+		default:
+		}
+		out <- prefixes
 	}
 }
 
 // inform calls set and gone for all objects of a kind, as they are and as they
 // change. Objects are trimmed first, because all of them stay in memory.
-func inform[T runtime.Object, L runtime.Object](ctx context.Context, client kubernetes.Interface,
+func inform[T runtime.Object, L runtime.Object](ctx context.Context, client any,
 	list func(context.Context, metav1.ListOptions) (L, error),
 	watchFn func(context.Context, metav1.ListOptions) (watch.Interface, error),
 	kind T, tweak func(*metav1.ListOptions), trim func(T), set, gone func(T),

@@ -19,7 +19,10 @@ import (
 
 // Clients and servers of the tests are processes of their own, because socket
 // programs act by cgroup and routing by network namespace.
-const helperEnv = "KOMBI_TEST_HELPER"
+const (
+	helperEnv = "KOMBI_TEST_HELPER"
+	hastyEnv  = "KOMBI_TEST_HASTY"
+)
 
 // reply is one line of a client's output.
 type reply struct {
@@ -64,14 +67,22 @@ func exitWithParent() {
 	os.Exit(0)
 }
 
+// ipNetwork is tcp4 or udp4, or for an IPv6 address in brackets tcp6 or udp6.
+func ipNetwork(proto, addr string) string {
+	if strings.HasPrefix(addr, "[") {
+		return proto + "6"
+	}
+	return proto + "4"
+}
+
 // helperServe answers each line or datagram with its name and the client's address.
 func helperServe(proto, addr, name string) error {
 	if strings.HasPrefix(proto, "udp") {
-		a, err := net.ResolveUDPAddr("udp4", addr)
+		a, err := net.ResolveUDPAddr(ipNetwork("udp", addr), addr)
 		if err != nil {
 			return err
 		}
-		c, err := net.ListenUDP("udp4", a)
+		c, err := net.ListenUDP(ipNetwork("udp", addr), a)
 		if err != nil {
 			return err
 		}
@@ -89,7 +100,7 @@ func helperServe(proto, addr, name string) error {
 			_, _ = c.WriteToUDP([]byte(answer), from)
 		}
 	}
-	ln, err := net.Listen("tcp4", addr)
+	ln, err := net.Listen(ipNetwork("tcp", addr), addr)
 	if err != nil {
 		return err
 	}
@@ -128,7 +139,7 @@ func helperCall(proto, local, addr string) error {
 	var send func(line string) (reply, error)
 	switch proto {
 	case "udp", "udp6":
-		network := "udp4"
+		network := ipNetwork("udp", addr)
 		if proto == "udp6" {
 			network = "udp" // an IPv6 socket that can speak to IPv4 addresses
 		}
@@ -138,7 +149,7 @@ func helperCall(proto, local, addr string) error {
 			fail(err)
 			return nil
 		}
-		to, _ := net.ResolveUDPAddr("udp4", addr)
+		to, _ := net.ResolveUDPAddr(ipNetwork("udp", addr), addr)
 		send = func(line string) (reply, error) {
 			buf := make([]byte, 65536)
 			_ = c.SetDeadline(time.Now().Add(patience(line)))
@@ -153,9 +164,12 @@ func helperCall(proto, local, addr string) error {
 		}
 	default:
 		d := net.Dialer{Timeout: 3 * time.Second}
-		network := "tcp4"
+		if os.Getenv(hastyEnv) != "" {
+			d.Timeout = patience("")
+		}
+		network := ipNetwork("tcp", addr)
 		if proto == "udpc" {
-			network = "udp4"
+			network = ipNetwork("udp", addr)
 			d.LocalAddr, _ = net.ResolveUDPAddr(network, local)
 		} else if local != "" {
 			d.LocalAddr, _ = net.ResolveTCPAddr(network, local)
@@ -181,13 +195,13 @@ func helperCall(proto, local, addr string) error {
 				return reply{}, err
 			}
 			var answer []byte
-			for network == "udp4" || !bytes.HasSuffix(answer, []byte("\n")) {
+			for datagrams := strings.HasPrefix(network, "udp"); datagrams || !bytes.HasSuffix(answer, []byte("\n")); {
 				buf := make([]byte, 1<<16)
 				n, err := c.Read(buf)
 				if err != nil {
 					return reply{}, err
 				}
-				if answer = append(answer, buf[:n]...); network == "udp4" {
+				if answer = append(answer, buf[:n]...); datagrams {
 					break
 				}
 			}
@@ -206,8 +220,11 @@ func helperCall(proto, local, addr string) error {
 
 // patience is how long an answer may take: silence is expected after small questions only.
 func patience(line string) time.Duration {
-	if len(line) > 100 {
+	switch {
+	case len(line) > 100:
 		return 20 * time.Second
+	case os.Getenv(hastyEnv) != "":
+		return 400 * time.Millisecond
 	}
 	return 2 * time.Second
 }
@@ -245,6 +262,9 @@ func errText(err error) string {
 
 // helperPing sends an ICMP echo request and waits for the reply.
 func helperPing(addr string) error {
+	if a := netip.MustParseAddr(addr); a.Is6() {
+		return helperPing6(a)
+	}
 	_ = os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0)
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
 	if err != nil {
@@ -263,6 +283,28 @@ func helperPing(addr string) error {
 		return err
 	}
 	if n < 13 || buf[0] != 0 || string(buf[8:13]) != "kombi" {
+		return fmt.Errorf("unexpected reply % x", buf[:n])
+	}
+	return nil
+}
+
+func helperPing6(addr netip.Addr) error {
+	_ = os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0)
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6)
+	if err != nil {
+		return err
+	}
+	tv := unix.NsecToTimeval(int64(2 * time.Second))
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+	if err := unix.Sendto(fd, []byte{128, 0, 0, 0, 0, 0, 0, 1, 'k', 'o', 'm', 'b', 'i'}, 0, &unix.SockaddrInet6{Addr: addr.As16()}); err != nil {
+		return err
+	}
+	buf := make([]byte, 100)
+	n, _, err := unix.Recvfrom(fd, buf, 0)
+	if err != nil {
+		return err
+	}
+	if n < 13 || buf[0] != 129 || string(buf[8:13]) != "kombi" {
 		return fmt.Errorf("unexpected reply % x", buf[:n])
 	}
 	return nil

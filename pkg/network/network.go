@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"k8s.io/client-go/kubernetes"
+	policyclient "sigs.k8s.io/network-policy-api/pkg/client/clientset/versioned"
 
 	"github.com/kombi-k8s/kombi/pkg/network/datapath"
 	"github.com/kombi-k8s/kombi/pkg/network/ipam"
@@ -22,8 +23,9 @@ import (
 
 // Network is the component "network".
 type Network struct {
-	opts   Options
-	client kubernetes.Interface // nil: made from opts.Kube
+	opts         Options
+	client       kubernetes.Interface // nil: made from opts.Kube, as is the next
+	policyClient policyclient.Interface
 
 	load     sync.Mutex // guards loading
 	loaded   bool
@@ -31,6 +33,7 @@ type Network struct {
 	table    *services.Table
 	pods     *pods
 	devices  *devices
+	enforcer *enforcer
 	deferred bool // programs wait for the services to be filled in
 
 	apply  sync.Mutex // one writer of services at a time
@@ -65,7 +68,7 @@ func (n *Network) Preload(ctx context.Context) error {
 	if err := addNodeLocal(n.opts.NodeLocalAddrs); err != nil {
 		return err
 	}
-	if err := ensureForwarding(); err != nil {
+	if err := ensureForwarding(n.opts.ClusterCIDRs); err != nil {
 		return err
 	}
 	if n.opts.PinDir != "" {
@@ -102,7 +105,8 @@ func (n *Network) setUp(dp *datapath.Datapath) error {
 	n.dp = dp
 	n.table = services.NewTable(services.Config{NodeName: n.opts.NodeName, Untouched: n.opts.NodeLocalAddrs})
 	n.devices = newDevices(n.opts, dp)
-	n.pods = newPods(n.opts, dp, store, n.table, n.devices)
+	n.enforcer = newEnforcer(n.opts, dp)
+	n.pods = newPods(n.opts, dp, store, n.table, n.devices, n.enforcer)
 	n.pods.flush = n.flush
 
 	// Programs of an older layout still serve from their own maps. Their places are
@@ -171,6 +175,9 @@ func (n *Network) Run(ctx context.Context, ready func()) error {
 	wg.Wait()
 	n.load.Lock()
 	defer n.load.Unlock()
+	n.mu.Lock()
+	n.enforcer = nil
+	n.mu.Unlock()
 	n.loaded, n.synced = false, false
 	return errors.Join(err, n.dp.Close())
 }
@@ -184,6 +191,9 @@ func (n *Network) Healthy() error {
 	defer n.mu.Unlock()
 	if n.sick != nil {
 		return fmt.Errorf("services are not up to date on this node: %w", n.sick)
+	}
+	if n.enforcer != nil {
+		return n.enforcer.healthy()
 	}
 	return nil
 }

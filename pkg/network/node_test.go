@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	policyfake "sigs.k8s.io/network-policy-api/pkg/client/clientset/versioned/fake"
 
 	"github.com/vishvananda/netlink"
 
@@ -31,13 +32,13 @@ func helperNode(dir string) error {
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.0.0/24"}},
 	})
 	n := New(killOptions(dir))
-	n.client = client
+	n.client, n.policyClient = client, policyfake.NewSimpleClientset()
 	return n.Run(context.Background(), func() { fmt.Println("ready") })
 }
 
 func killOptions(dir string) Options {
 	return Options{
-		Log: slog.New(slog.DiscardHandler), NodeName: nodeName, NodeIP: netip.MustParseAddr(nodeAddr),
+		Log: slog.New(slog.DiscardHandler), NodeName: nodeName, NodeIPs: []netip.Addr{netip.MustParseAddr(nodeAddr)},
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
 		StateDir:     filepath.Join(dir, "state"), SocketPath: filepath.Join(dir, "cni.sock"),
 		CNIConfDir: filepath.Join(dir, "cni"), PinDir: "/sys/fs/bpf/kombi-kill",
@@ -206,7 +207,7 @@ func schemaChange(t *testing.T, e *env) {
 	e.service(svc{name: "web", ip: "10.43.1.1", backends: []string{b.addr},
 		ports: []corev1.ServicePort{port("x", corev1.ProtocolTCP, 80, 80, 30080)}})
 	e.stop()
-	e.must(os.Rename(filepath.Join(e.opts.PinDir, "maps-v1"), filepath.Join(e.opts.PinDir, "maps-v0")))
+	e.must(os.Rename(e.net.dp.MapDir(), filepath.Join(e.opts.PinDir, "maps-v0")))
 	expect(t, "while stopped", a.call(t, "tcp", "10.43.1.1:80"), "b", a.addr)
 	e.start()
 	if _, err := os.Stat(filepath.Join(e.opts.PinDir, "maps-v0")); !os.IsNotExist(err) {

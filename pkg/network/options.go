@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/client-go/rest"
 )
@@ -16,9 +17,11 @@ type Options struct {
 	Log *slog.Logger
 	// NodeName is the name of this node's Node object.
 	NodeName string
-	// NodeIP is the address by which other nodes and the API know this node.
-	NodeIP netip.Addr
-	// ClusterCIDRs are the prefixes of all pods of the cluster. Traffic of pods to them is never masqueraded.
+	// NodeIPs are the addresses by which other nodes and the API know this node,
+	// at most one of each family.
+	NodeIPs []netip.Addr
+	// ClusterCIDRs are the prefixes of all pods of the cluster, at most one of each
+	// family. Traffic of pods to them is never masqueraded.
 	ClusterCIDRs []netip.Prefix
 	// ServiceCIDRs are the prefixes of all service addresses. Traffic to an address
 	// in them that no Service owns is refused instead of leaving the node.
@@ -45,7 +48,7 @@ type Options struct {
 	// MTU of pod devices in bytes; 0 derives it from the device of the default route.
 	MTU int
 	// Devices are the devices at which traffic enters and leaves the node. Empty means
-	// all that own a default route or NodeIP, followed as they change.
+	// all that own a default route or one of NodeIPs, followed as they change.
 	Devices []string
 	// Kube is the client configuration of the network's own identity.
 	Kube *rest.Config
@@ -71,11 +74,8 @@ func (o Options) validate() error {
 			return fmt.Errorf("network: option %s is not set", name)
 		}
 	}
-	if !o.NodeIP.IsValid() {
+	if len(o.NodeIPs) == 0 || slices.ContainsFunc(o.NodeIPs, func(a netip.Addr) bool { return !a.IsValid() }) {
 		return errors.New("network: the node's address is not known; set node-ip")
-	}
-	if !o.NodeIP.Unmap().Is4() {
-		return fmt.Errorf("network: the node's address %s is not IPv4; IPv6 is not supported yet, set node-ip to an IPv4 address", o.NodeIP)
 	}
 	return nil
 }

@@ -14,6 +14,12 @@ import (
 type place struct {
 	netns  string // path; empty is the node's own
 	cgroup *os.File
+	hasty  bool // clients wait for an answer only shortly, where silence is expected
+}
+
+func (p place) brief() place {
+	p.hasty = true
+	return p
 }
 
 func (p place) command(t *testing.T, args ...string) *exec.Cmd {
@@ -28,6 +34,9 @@ func (p place) command(t *testing.T, args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), helperEnv+"=1")
+	if p.hasty {
+		cmd.Env = append(cmd.Env, hastyEnv+"=1")
+	}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if p.cgroup != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kombi-k8s/kombi/pkg/network/datapath"
 	"github.com/kombi-k8s/kombi/pkg/network/ipam"
+	"github.com/kombi-k8s/kombi/pkg/network/policy"
 	"github.com/kombi-k8s/kombi/pkg/network/services"
 )
 
@@ -22,19 +23,20 @@ type pods struct {
 	store   *ipam.Store
 	table   *services.Table
 	devices *devices
+	policy  *enforcer
 	// flush brings the table's changes into the maps.
 	flush func() error
 
 	mu      sync.Mutex // one change at a time: each takes a few milliseconds
 	records map[string]*ipam.Record
-	pool    *ipam.Pool
+	pools   []*ipam.Pool  // one for each family, in the order of the node's prefixes
 	ready   chan struct{} // closed when pods may be attached
 	opened  bool
 }
 
-func newPods(opts Options, dp *datapath.Datapath, store *ipam.Store, table *services.Table, dev *devices) *pods {
+func newPods(opts Options, dp *datapath.Datapath, store *ipam.Store, table *services.Table, dev *devices, policy *enforcer) *pods {
 	p := &pods{
-		opts: opts, dp: dp, store: store, table: table, devices: dev,
+		opts: opts, dp: dp, store: store, table: table, devices: dev, policy: policy,
 		flush:   func() error { return nil },
 		records: map[string]*ipam.Record{},
 		ready:   make(chan struct{}),
@@ -43,29 +45,58 @@ func newPods(opts Options, dp *datapath.Datapath, store *ipam.Store, table *serv
 	return p
 }
 
-// setPrefix makes addresses of prefix available.
-func (p *pods) setPrefix(prefix netip.Prefix) error {
+// setPrefixes makes addresses of the prefixes, one of each family, available.
+func (p *pods) setPrefixes(prefixes []netip.Prefix) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pool != nil && p.pool.Prefix() == prefix {
+	if slices.EqualFunc(p.pools, prefixes, func(pool *ipam.Pool, prefix netip.Prefix) bool { return pool.Prefix() == prefix }) {
 		return nil
 	}
-	pool, err := ipam.NewPool(prefix, p.store.Last())
-	if err != nil {
-		return err
+	var pools []*ipam.Pool
+	for _, prefix := range prefixes {
+		pool, err := ipam.NewPool(prefix, p.store.Last())
+		if err != nil {
+			return err
+		}
+		for _, r := range p.records {
+			for _, a := range r.Addrs {
+				pool.Reserve(a)
+			}
+		}
+		// Traffic to a pod that is gone must fail at once, not wander off by the default route.
+		if err := netlink.RouteReplace(unreachable(prefix)); err != nil {
+			return fmt.Errorf("cannot add the route for addresses without a pod: %w", err)
+		}
+		pools = append(pools, pool)
 	}
-	for _, r := range p.records {
-		pool.Reserve(r.Addr)
+	for _, old := range p.pools {
+		if !slices.Contains(prefixes, old.Prefix()) {
+			_ = netlink.RouteDel(unreachable(old.Prefix()))
+		}
 	}
-	// Traffic to a pod that is gone must fail at once, not wander off by the default route.
-	if err := netlink.RouteReplace(unreachable(prefix)); err != nil {
-		return fmt.Errorf("cannot add the route for addresses without a pod: %w", err)
-	}
-	if p.pool != nil {
-		_ = netlink.RouteDel(unreachable(p.pool.Prefix()))
-	}
-	p.pool = pool
+	p.pools = pools
 	return nil
+}
+
+// allocate takes one address of each family.
+func (p *pods) allocate() (addrs []netip.Addr, err error) {
+	for _, pool := range p.pools {
+		a, err := pool.Allocate()
+		if err != nil {
+			p.release(addrs)
+			return nil, err
+		}
+		addrs = append(addrs, a)
+	}
+	return addrs, nil
+}
+
+func (p *pods) release(addrs []netip.Addr) {
+	for _, pool := range p.pools {
+		for _, a := range addrs {
+			pool.Release(a)
+		}
+	}
 }
 
 // open lets pods be attached from now on.
@@ -96,18 +127,23 @@ func (p *pods) add(a attachment) (rec *ipam.Record, err error) {
 			return nil, err
 		}
 	}
-	addr, err := p.pool.Allocate()
+	addrs, err := p.allocate()
 	if err != nil {
 		return nil, err
 	}
 	device, mac, hostMAC := deviceNames(key)
 	rec = &ipam.Record{
 		ContainerID: a.containerID, IfName: a.ifName, Netns: a.netns, Namespace: a.namespace, Pod: a.pod,
-		Addr: addr, HostDevice: device, MAC: mac.String(), HostMAC: hostMAC.String(), MTU: p.devices.MTU(),
+		Addrs: addrs, HostDevice: device, MAC: mac.String(), HostMAC: hostMAC.String(), MTU: p.devices.MTU(),
 	}
 	for _, hp := range a.ports {
-		hp.Pod = netip.AddrPortFrom(addr, hp.Pod.Port())
-		rec.HostPorts = append(rec.HostPorts, hp)
+		for _, addr := range addrs {
+			if hp.HostAddr.IsValid() && !hp.HostAddr.IsUnspecified() && hp.HostAddr.Is4() != addr.Is4() {
+				continue
+			}
+			hp.Pod = netip.AddrPortFrom(addr, hp.Pod.Port())
+			rec.HostPorts = append(rec.HostPorts, hp)
+		}
 	}
 	p.records[key] = rec
 	defer func() {
@@ -119,7 +155,7 @@ func (p *pods) add(a attachment) (rec *ipam.Record, err error) {
 	if err := p.store.Put(rec); err != nil {
 		return rec, err
 	}
-	p.store.SetLast(addr)
+	p.store.SetLast(addrs)
 	if err := deletePair(device); err != nil {
 		return rec, err
 	}
@@ -130,10 +166,13 @@ func (p *pods) add(a attachment) (rec *ipam.Record, err error) {
 	if err := p.announce(rec, dev); err != nil {
 		return rec, err
 	}
+	if err := p.enforce(rec); err != nil {
+		return rec, err
+	}
 	if err := p.dp.AttachPod(dev); err != nil {
 		return rec, err
 	}
-	if err := connectPair(dev, rec, p.opts.NodeIP); err != nil {
+	if err := connectPair(dev, rec, p.opts.NodeIPs); err != nil {
 		return rec, err
 	}
 	if err := configurePod(rec); err != nil {
@@ -156,7 +195,26 @@ func (p *pods) announce(rec *ipam.Record, dev netlink.Link) error {
 		return err
 	}
 	p.table.SetHostPorts(rec.Key(), rec.HostPorts)
-	return p.dp.SetEndpoint(rec.Addr, datapath.Endpoint{Ifindex: dev.Attrs().Index, MAC: mac, HostMAC: hostMAC})
+	for _, a := range rec.Addrs {
+		if err := p.dp.SetEndpoint(a, datapath.Endpoint{Ifindex: dev.Attrs().Index, MAC: mac, HostMAC: hostMAC}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enforce puts a new pod's policy in force.
+func (p *pods) enforce(rec *ipam.Record) error {
+	if err := p.policy.attach(rec.Namespace, rec.Pod, rec.Addrs); err != nil {
+		return err
+	}
+	sets := p.policy.sets(rec.Namespace, rec.Pod)
+	for _, a := range rec.Addrs {
+		if err := p.dp.SetEndpointPolicy(a, sets); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // del detaches a pod; one that is not attached is fine.
@@ -174,22 +232,33 @@ func (p *pods) del(containerID, ifName string) error {
 func (p *pods) remove(rec *ipam.Record) error {
 	hadPorts := len(rec.HostPorts) > 0
 	p.table.SetHostPorts(rec.Key(), nil)
-	if err := errors.Join(
-		deletePair(rec.HostDevice),
-		p.dp.DetachPod(rec.HostDevice),
-		p.dp.DeleteEndpoint(rec.Addr),
-		p.store.Delete(rec.Key()),
-	); err != nil {
+	if err := errors.Join(deletePair(rec.HostDevice), p.dp.DetachPod(rec.HostDevice)); err != nil {
 		return err
 	}
-	delete(p.records, rec.Key())
-	if p.pool != nil {
-		p.pool.Release(rec.Addr)
+	for _, a := range rec.Addrs {
+		if err := p.forget(a); err != nil {
+			return err
+		}
 	}
+	if err := p.store.Delete(rec.Key()); err != nil {
+		return err
+	}
+	p.policy.detach(rec.Namespace, rec.Pod, rec.Addrs)
+	delete(p.records, rec.Key())
+	p.release(rec.Addrs)
 	if hadPorts {
 		return p.flush()
 	}
 	return nil
+}
+
+// forget removes an address from the data plane, before somebody else gets it.
+func (p *pods) forget(a netip.Addr) error {
+	governed := p.dp.EndpointPolicy(a) != policy.EndpointSets{}
+	if err := p.dp.DeleteEndpoint(a); err != nil || !governed {
+		return err
+	}
+	return p.dp.ForgetConnections(a)
 }
 
 // check returns why an attached pod would not have a working network.
@@ -204,15 +273,17 @@ func (p *pods) check(containerID, ifName string) error {
 	if err != nil {
 		return fmt.Errorf("the device %s of pod %s/%s is gone: %w", rec.HostDevice, rec.Namespace, rec.Pod, err)
 	}
-	if got := p.dp.EndpointIfindex(rec.Addr); got != dev.Attrs().Index {
-		return fmt.Errorf("the programs know pod %s/%s at device %d instead of %d", rec.Namespace, rec.Pod, got, dev.Attrs().Index)
-	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: hostNet(rec.Addr)}, netlink.RT_FILTER_DST)
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.LinkIndex == dev.Attrs().Index }) {
-		return fmt.Errorf("the route to pod %s/%s (%s) is gone", rec.Namespace, rec.Pod, rec.Addr)
+	for _, a := range rec.Addrs {
+		if got := p.dp.EndpointIfindex(a); got != dev.Attrs().Index {
+			return fmt.Errorf("the programs know pod %s/%s at device %d instead of %d", rec.Namespace, rec.Pod, got, dev.Attrs().Index)
+		}
+		routes, err := netlink.RouteListFiltered(familyOf(a), &netlink.Route{Dst: hostNet(a)}, netlink.RT_FILTER_DST)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.LinkIndex == dev.Attrs().Index }) {
+			return fmt.Errorf("the route to pod %s/%s (%s) is gone", rec.Namespace, rec.Pod, a)
+		}
 	}
 	return nil
 }

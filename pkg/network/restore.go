@@ -37,13 +37,17 @@ func (p *pods) restore(attach bool) error {
 			continue
 		}
 		p.records[rec.Key()] = rec
-		known[rec.HostDevice], keep[rec.Addr] = true, true
+		known[rec.HostDevice] = true
+		for _, a := range rec.Addrs {
+			keep[a] = true
+		}
+		p.policy.adopt(rec.Namespace, rec.Pod, rec.Addrs)
 		err = p.announce(rec, dev)
 		if err == nil && attach {
 			err = p.dp.AttachPod(dev)
 		}
 		if err == nil {
-			err = connectPair(dev, rec, p.opts.NodeIP)
+			err = connectPair(dev, rec, p.opts.NodeIPs)
 		}
 		if err != nil { // one pod's trouble must not hold back the node
 			p.opts.Log.Error("cannot take over a running pod", "namespace", rec.Namespace, "pod", rec.Pod, "err", err)
@@ -53,7 +57,7 @@ func (p *pods) restore(attach bool) error {
 		return err
 	}
 	if len(keep) > 0 {
-		p.opts.Log.Info("took over running pods", "pods", len(keep))
+		p.opts.Log.Info("took over running pods", "pods", len(p.records))
 	}
 	return p.removeOrphans(known)
 }
@@ -100,7 +104,7 @@ func (p *pods) reconnect(ifindex int) {
 		if rec.HostDevice != dev.Attrs().Name {
 			continue
 		}
-		if err := connectPair(dev, rec, p.opts.NodeIP); err != nil {
+		if err := connectPair(dev, rec, p.opts.NodeIPs); err != nil {
 			p.opts.Log.Warn("somebody removed the route to a pod, and it cannot be restored", "pod", rec.Pod, "err", err)
 		}
 	}

@@ -17,9 +17,26 @@ import (
 	"github.com/kombi-k8s/kombi/pkg/network/ipam"
 )
 
-// gateway is the next hop of every pod. It exists only as a permanent neighbour
-// entry in the pod, so all nodes and pods may use the same.
-var gateway = netip.AddrFrom4([4]byte{169, 254, 1, 1})
+// The next hops of every pod. They exist only as permanent neighbour entries in the
+// pod, so all nodes and pods may use the same.
+var (
+	gateway4 = netip.AddrFrom4([4]byte{169, 254, 1, 1})
+	gateway6 = netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: 1})
+)
+
+func gatewayOf(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return gateway4
+	}
+	return gateway6
+}
+
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}
 
 // devicePrefix starts the names of the host's sides of all pairs.
 const devicePrefix = "kmb"
@@ -97,23 +114,55 @@ func configurePod(rec *ipam.Record) error {
 	if err != nil {
 		return fmt.Errorf("cannot find the pod's device %s: %w", rec.IfName, err)
 	}
-	index := eth.Attrs().Index
-	if err := h.AddrAdd(eth, &netlink.Addr{IPNet: hostNet(rec.Addr)}); err != nil {
-		return fmt.Errorf("cannot give the pod its address %s: %w", rec.Addr, err)
+	if slices.ContainsFunc(rec.Addrs, netip.Addr.Is6) {
+		// The pod needs no address of its own making, and its neighbour is known.
+		_ = h.LinkSetIP6AddrGenMode(eth, addrGenNone)
+	}
+	for _, a := range rec.Addrs {
+		err := h.AddrAdd(eth, podAddr(a))
+		if errors.Is(err, unix.EACCES) && a.Is6() { // switched off in new namespaces
+			if err = enableIPv6(rec.Netns, rec.IfName); err == nil {
+				err = h.AddrAdd(eth, podAddr(a))
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("cannot give the pod its address %s: %w", a, err)
+		}
 	}
 	if err := h.LinkSetUp(eth); err != nil {
 		return fmt.Errorf("cannot bring up the pod's device: %w", err)
 	}
-	gw := gateway.AsSlice()
-	steps := []error{
-		h.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gw, HardwareAddr: hostMAC}),
-		h.RouteReplace(&netlink.Route{LinkIndex: index, Dst: hostNet(gateway), Scope: netlink.SCOPE_LINK}),
-		h.RouteReplace(&netlink.Route{LinkIndex: index, Gw: gw, Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}),
-	}
-	if err := errors.Join(steps...); err != nil {
-		return fmt.Errorf("cannot set the pod's routes: %w", err)
+	index := eth.Attrs().Index
+	for _, a := range rec.Addrs {
+		gw := gatewayOf(a)
+		steps := []error{
+			h.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gw.AsSlice(), HardwareAddr: hostMAC}),
+			h.RouteReplace(&netlink.Route{LinkIndex: index, Dst: hostNet(gw), Scope: netlink.SCOPE_LINK}),
+			h.RouteReplace(&netlink.Route{LinkIndex: index, Gw: gw.AsSlice(), Dst: wholeNet(a)}),
+		}
+		if err := errors.Join(steps...); err != nil {
+			return fmt.Errorf("cannot set the pod's routes: %w", err)
+		}
 	}
 	return nil
+}
+
+// addrGenNone keeps the kernel from making a link-local address (IN6_ADDR_GEN_MODE_NONE).
+const addrGenNone = 1
+
+// podAddr is usable at once: nobody else can have it, so the kernel need not ask.
+func podAddr(a netip.Addr) *netlink.Addr {
+	out := &netlink.Addr{IPNet: hostNet(a)}
+	if a.Is6() {
+		out.Flags = unix.IFA_F_NODAD
+	}
+	return out
+}
+
+// wholeNet is the destination of a default route in the family of a.
+func wholeNet(a netip.Addr) *net.IPNet {
+	n := a.BitLen()
+	return &net.IPNet{IP: make(net.IP, n/8), Mask: net.CIDRMask(0, n)}
 }
 
 // waitActive waits until the host's side carries packets.
@@ -136,31 +185,44 @@ func waitActive(device string) error {
 }
 
 // connectPair makes the host's side usable: settings, neighbour and route. It may be repeated.
-func connectPair(host netlink.Link, rec *ipam.Record, nodeIP netip.Addr) error {
+func connectPair(host netlink.Link, rec *ipam.Record, nodeIPs []netip.Addr) error {
 	mac, err := net.ParseMAC(rec.MAC)
 	if err != nil {
 		return err
 	}
-	if err := deviceSysctls(rec.HostDevice); err != nil {
+	if err := deviceSysctls(rec.HostDevice, rec.Addrs); err != nil {
 		return err
 	}
 	if err := netlink.LinkSetUp(host); err != nil {
 		return fmt.Errorf("cannot bring up %s: %w", rec.HostDevice, err)
 	}
-	index := host.Attrs().Index
-	if err := netlink.NeighSet(&netlink.Neigh{
-		LinkIndex: index, State: netlink.NUD_PERMANENT, IP: rec.Addr.AsSlice(), HardwareAddr: mac,
-	}); err != nil {
-		return fmt.Errorf("cannot add the neighbour %s: %w", rec.Addr, err)
+	for _, a := range rec.Addrs {
+		if err := connectAddr(host.Attrs().Index, a, mac, nodeIPs); err != nil {
+			return err
+		}
 	}
-	route := &netlink.Route{LinkIndex: index, Dst: hostNet(rec.Addr), Scope: netlink.SCOPE_LINK, Src: nodeIP.AsSlice()}
-	err = netlink.RouteReplace(route)
+	return nil
+}
+
+func connectAddr(index int, a netip.Addr, mac net.HardwareAddr, nodeIPs []netip.Addr) error {
+	if err := netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac,
+	}); err != nil {
+		return fmt.Errorf("cannot add the neighbour %s: %w", a, err)
+	}
+	route := &netlink.Route{LinkIndex: index, Dst: hostNet(a), Scope: netlink.SCOPE_LINK}
+	for _, own := range nodeIPs {
+		if own.Is4() == a.Is4() {
+			route.Src = own.AsSlice()
+		}
+	}
+	err := netlink.RouteReplace(route)
 	if errors.Is(err, unix.EINVAL) && route.Src != nil {
 		route.Src = nil // the node's address is not on this machine (yet)
 		err = netlink.RouteReplace(route)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot add the route to %s: %w", rec.Addr, err)
+		return fmt.Errorf("cannot add the route to %s: %w", a, err)
 	}
 	return nil
 }
@@ -191,7 +253,7 @@ func unreachable(p netip.Prefix) *netlink.Route {
 
 // removeUnreachable removes such routes within the cluster's prefixes.
 func removeUnreachable(cluster []netip.Prefix) error {
-	routes, err := netlink.RouteListFiltered(unix.AF_INET,
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL,
 		&netlink.Route{Type: unix.RTN_UNREACHABLE, Protocol: routeProtocol}, netlink.RT_FILTER_TYPE|netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("cannot list routes: %w", err)

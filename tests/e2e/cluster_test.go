@@ -58,6 +58,7 @@ func sharedTests() []test {
 		{"Autoscaler", testAutoscaler},
 		{"Kubectl", testKubectl},
 		{"Network", testNetwork},
+		{"NetworkPolicy", testNetworkPolicy},
 		{"Resize", testResize},
 		{"PodSecurity", testPodSecurity},
 		{"Secrets", testSecrets},

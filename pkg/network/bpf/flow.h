@@ -2,7 +2,7 @@
 // Remembered flows: looking them up, aging, and choosing ports for new ones.
 #pragma once
 
-#include "packet.h"
+#include "rewrite.h"
 
 static __always_inline void reverse(const struct tuple *t, struct tuple *r)
 {
@@ -81,15 +81,26 @@ static __always_inline int flow_remember(const struct tuple *t, const struct flo
 // port_taken_by_host asks whether a socket of the node itself would receive the replies.
 static __always_inline bool port_taken_by_host(struct __sk_buff *skb, const struct tuple *reply)
 {
-	struct bpf_sock_tuple st = {
-		.ipv4 = {.saddr = reply->saddr, .daddr = reply->daddr, .sport = reply->sport, .dport = reply->dport},
-	};
+	struct bpf_sock_tuple st = {};
+	__u32 size = sizeof(st.ipv4);
 	struct bpf_sock *sk;
 
+	if (addr_is4(&reply->saddr)) {
+		st.ipv4.saddr = reply->saddr.w[3];
+		st.ipv4.daddr = reply->daddr.w[3];
+		st.ipv4.sport = reply->sport;
+		st.ipv4.dport = reply->dport;
+	} else {
+		size = sizeof(st.ipv6);
+		__builtin_memcpy(st.ipv6.saddr, &reply->saddr, sizeof(reply->saddr));
+		__builtin_memcpy(st.ipv6.daddr, &reply->daddr, sizeof(reply->daddr));
+		st.ipv6.sport = reply->sport;
+		st.ipv6.dport = reply->dport;
+	}
 	if (reply->proto == IPPROTO_TCP)
-		sk = bpf_skc_lookup_tcp(skb, &st, sizeof(st.ipv4), BPF_F_CURRENT_NETNS, 0);
+		sk = bpf_skc_lookup_tcp(skb, &st, size, BPF_F_CURRENT_NETNS, 0);
 	else if (reply->proto == IPPROTO_UDP)
-		sk = bpf_sk_lookup_udp(skb, &st, sizeof(st.ipv4), BPF_F_CURRENT_NETNS, 0);
+		sk = bpf_sk_lookup_udp(skb, &st, size, BPF_F_CURRENT_NETNS, 0);
 	else
 		return false;
 	if (!sk)
@@ -106,7 +117,7 @@ static __always_inline int choose_port(struct __sk_buff *skb, const struct tuple
 				       bool keep)
 {
 	__u32 span = (__u32)masquerade_to - masquerade_from + 1;
-	bool echo = t->proto == IPPROTO_ICMP;
+	bool echo = is_icmp(t->proto);
 	struct flow value = {
 		.saddr = t->daddr,
 		.daddr = t->saddr,
@@ -132,8 +143,8 @@ static __always_inline int choose_port(struct __sk_buff *skb, const struct tuple
 			key.dport = bpf_htons(masquerade_from + bpf_get_prandom_u32() % span);
 		other = bpf_map_lookup_elem(&flows, &key);
 		if (other) {
-			bool same = other->daddr == t->saddr && other->dport == t->sport && other->saddr == t->daddr &&
-				    other->sport == t->dport;
+			bool same = addr_equal(&other->daddr, &t->saddr) && other->dport == t->sport &&
+				    addr_equal(&other->saddr, &t->daddr) && other->sport == t->dport;
 			if (!same && !flow_idle(other, t->proto))
 				continue;
 			if (bpf_map_update_elem(&flows, &key, &value, BPF_ANY) < 0)

@@ -11,17 +11,18 @@
 // Sockets are translated when they connect (sock.h), packets otherwise.
 #include "icmp.h"
 #include "masquerade.h"
+#include "policy.h"
 #include "refuse.h"
 #include "service.h"
 #include "sock.h"
 
 struct remote {
-	__be32 node;
+	struct addr node;
 };
 
 // remote_find will name the node that owns an address of another node's pods,
 // once there is an overlay. Until then routes decide.
-static __always_inline struct remote *remote_find(__be32 addr)
+static __always_inline struct remote *remote_find(const struct addr *addr)
 {
 	return 0;
 }
@@ -43,15 +44,20 @@ static __always_inline int deliver(struct __sk_buff *skb, const struct endpoint 
 static __always_inline int leave(struct __sk_buff *skb, struct packet *p)
 {
 	struct bpf_fib_lookup fib = {
-		.family = 2, // AF_INET
+		.family = p->v6 ? 10 : 2, // AF_INET6, AF_INET
 		.l4_protocol = p->t.proto,
 		.ifindex = skb->ifindex,
-		.ipv4_src = p->t.saddr,
-		.ipv4_dst = p->t.daddr,
 	};
 	__u32 out;
 	long err;
 
+	if (p->v6) {
+		__builtin_memcpy(fib.ipv6_src, &p->t.saddr, sizeof(p->t.saddr));
+		__builtin_memcpy(fib.ipv6_dst, &p->t.daddr, sizeof(p->t.daddr));
+	} else {
+		fib.ipv4_src = p->t.saddr.w[3];
+		fib.ipv4_dst = p->t.daddr.w[3];
+	}
 	if (p->ttl <= 1)
 		return TC_ACT_UNSPEC; // the stack reports it
 	err = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
@@ -65,116 +71,158 @@ static __always_inline int leave(struct __sk_buff *skb, struct packet *p)
 	return bpf_redirect_neigh(out, 0, 0, 0);
 }
 
+// pod_may applies policy to a packet. Reports about other packets follow what these
+// had; without a memory of them they are judged like any packet.
+static __always_inline bool pod_may(struct __sk_buff *skb, struct packet *p, int kind, int did,
+				    const struct endpoint *ep, __u8 dir)
+{
+	if (!ep->ingress && !ep->egress)
+		return true;
+	if (kind == PACKET_ICMP_ERROR && (did == TRANSLATED || quotes_connection(skb, p)))
+		return true;
+	return policy_allows(p, ep, dir);
+}
+
 SEC("tc")
 int from_pod(struct __sk_buff *skb)
 {
-	struct packet p = {};
-	struct endpoint *ep;
-	int kind = parse(skb, &p);
+	struct packet *p = new_packet();
+	struct endpoint *ep, *to;
+	int kind = p ? parse(skb, p) : PACKET_BAD;
 	__u32 local;
 	int did = NOT_TRANSLATED;
 
 	if (kind == PACKET_OTHER)
 		return TC_ACT_UNSPEC;
-	ep = bpf_map_lookup_elem(&endpoints, &p.t.saddr);
-	if (!ep || ep->ifindex != skb->ifindex)
+	ep = bpf_map_lookup_elem(&endpoints, &p->t.saddr);
+	if (kind == PACKET_BAD || !ep || ep->ifindex != skb->ifindex)
 		return drop(skb, DROP_SPOOFED);
 
 	if (kind == PACKET_ICMP_ERROR) {
-		if (restore_quote(skb, &p, ZONE_SERVICE) < 0)
+		did = restore_quote(skb, p, ZONE_SERVICE);
+		if (did < 0)
 			return drop(skb, DROP_REWRITE);
+		did = did ? TRANSLATED : NOT_TRANSLATED;
 	} else if (kind == PACKET_FLOW) {
-		local = local_kind(p.t.daddr);
+		local = local_kind(&p->t.daddr);
 		if (local != LOCAL_SERVICE) {
-			did = service_flow(skb, &p, SCOPE_INSIDE, local == LOCAL_NODE);
+			did = service_flow(skb, p, SCOPE_INSIDE, local == LOCAL_NODE);
 			if (did == DROPPED)
 				return TC_ACT_SHOT;
-			if (did == NOT_TRANSLATED && prefix_kind(p.t.daddr) == PREFIX_SERVICES)
+			if (did == NOT_TRANSLATED && prefix_kind(&p->t.daddr) == PREFIX_SERVICES)
 				did = REFUSE;
 			if (did == REFUSE)
-				return refuse(skb, &p);
+				return refuse(skb, p);
 			if (did == NOT_TRANSLATED)
-				forget_reused(&p);
+				forget_reused(p);
 		}
 	}
+	if (!pod_may(skb, p, kind, did, ep, EGRESS))
+		return drop(skb, DROP_POLICY);
 
-	ep = bpf_map_lookup_elem(&endpoints, &p.t.daddr);
-	if (ep)
-		return deliver(skb, ep);
-	if (local_kind(p.t.daddr))
+	to = bpf_map_lookup_elem(&endpoints, &p->t.daddr);
+	if (to) {
+		if (!pod_may(skb, p, kind, did, to, INGRESS))
+			return drop(skb, DROP_POLICY);
+		return deliver(skb, to);
+	}
+	if (local_kind(&p->t.daddr))
 		return TC_ACT_UNSPEC;
-	if (remote_find(p.t.daddr))
+	if (remote_find(&p->t.daddr))
 		return TC_ACT_UNSPEC;
-	return leave(skb, &p);
+	return leave(skb, p);
 }
 
 SEC("tc")
 int to_pod(struct __sk_buff *skb)
 {
-	struct packet p = {};
-	int kind = parse(skb, &p);
+	struct packet *p = new_packet();
+	struct endpoint *ep;
+	int kind = p ? parse(skb, p) : PACKET_BAD;
+	int did = NOT_TRANSLATED;
 
+	if (kind == PACKET_OTHER)
+		return TC_ACT_UNSPEC;
+	if (kind == PACKET_BAD)
+		return drop(skb, DROP_SPOOFED);
 	// Answers of host backends, on their way to a pod that asked a service.
 	if (kind == PACKET_FLOW) {
-		if (known_service_flow(skb, &p) == DROPPED)
+		did = known_service_flow(skb, p);
+		if (did == DROPPED)
 			return TC_ACT_SHOT;
 	} else if (kind == PACKET_ICMP_ERROR) {
-		if (restore_quote(skb, &p, ZONE_SERVICE) < 0)
+		did = restore_quote(skb, p, ZONE_SERVICE);
+		if (did < 0)
 			return drop(skb, DROP_REWRITE);
+		did = did ? TRANSLATED : NOT_TRANSLATED;
 	}
+	ep = bpf_map_lookup_elem(&endpoints, &p->t.daddr);
+	if (ep && !pod_may(skb, p, kind, did, ep, INGRESS))
+		return drop(skb, DROP_POLICY);
 	return TC_ACT_UNSPEC;
 }
 
 SEC("tc")
 int from_outside(struct __sk_buff *skb)
 {
-	struct packet p = {};
+	struct packet *p = new_packet();
 	struct endpoint *ep;
-	int kind = parse(skb, &p);
+	int kind = p ? parse(skb, p) : PACKET_BAD;
 	__u32 local;
 	int did = NOT_TRANSLATED;
 
 	if (kind == PACKET_OTHER)
 		return TC_ACT_UNSPEC;
-	local = local_kind(p.t.daddr);
+	if (kind == PACKET_BAD)
+		return drop(skb, DROP_SPOOFED);
+	local = local_kind(&p->t.daddr);
 	if (local == LOCAL_SERVICE)
 		return drop(skb, DROP_NODE_LOCAL);
 
 	if (kind == PACKET_ICMP_ERROR) {
-		int one = restore_quote(skb, &p, ZONE_MASQ);
-		int two = one < 0 ? one : restore_quote(skb, &p, ZONE_SERVICE);
+		int one = restore_quote(skb, p, ZONE_MASQ);
+		int two = one < 0 ? one : restore_quote(skb, p, ZONE_SERVICE);
 
 		if (one < 0 || two < 0)
 			return drop(skb, DROP_REWRITE);
 		if (one || two)
 			did = TRANSLATED;
 	} else if (kind == PACKET_FLOW) {
-		int back = unmasquerade(skb, &p);
+		int back = unmasquerade(skb, p);
 
 		if (back == DROPPED)
 			return TC_ACT_SHOT;
 		if (back == TRANSLATED) {
-			local = local_kind(p.t.daddr);
-			did = known_service_flow(skb, &p);
+			local = local_kind(&p->t.daddr);
+			did = known_service_flow(skb, p);
 			if (did == NOT_TRANSLATED)
 				did = TRANSLATED;
 		} else {
-			did = service_flow(skb, &p, SCOPE_OUTSIDE, local == LOCAL_NODE);
+			did = service_flow(skb, p, SCOPE_OUTSIDE, local == LOCAL_NODE);
 		}
 		if (did == DROPPED)
 			return TC_ACT_SHOT;
 		if (did == REFUSE)
-			return refuse(skb, &p);
+			return refuse(skb, p);
 	}
 
-	ep = bpf_map_lookup_elem(&endpoints, &p.t.daddr);
+	ep = bpf_map_lookup_elem(&endpoints, &p->t.daddr);
 	if (!ep)
 		return TC_ACT_UNSPEC;
+	if (ep->ingress || ep->egress) {
+		// The stack drops packets with our own addresses from outside, but does not see this one.
+		const struct addr *from = &policy_tuple(p)->saddr;
+
+		if (local_kind(from) || bpf_map_lookup_elem(&endpoints, from))
+			return drop(skb, DROP_SPOOFED);
+		if (!pod_may(skb, p, kind, did, ep, INGRESS))
+			return drop(skb, DROP_POLICY);
+	}
 	if (did == NOT_TRANSLATED && kind == PACKET_FLOW)
-		remember_direct(&p);
-	if (p.ttl <= 1)
+		remember_direct(p);
+	if (p->ttl <= 1)
 		return TC_ACT_UNSPEC;
-	if (decrement_ttl(skb, &p) < 0)
+	if (decrement_ttl(skb, p) < 0)
 		return drop(skb, DROP_REWRITE);
 	return deliver(skb, ep);
 }
@@ -182,48 +230,54 @@ int from_outside(struct __sk_buff *skb)
 SEC("tc")
 int to_outside(struct __sk_buff *skb)
 {
-	struct packet p = {};
+	struct packet *p = new_packet();
 	struct device *dev;
 	__u32 ifindex = skb->ifindex;
-	int kind = parse(skb, &p);
+	int kind = p ? parse(skb, p) : PACKET_BAD;
+	struct addr node;
 	bool owner;
 
 	if (kind == PACKET_OTHER)
 		return TC_ACT_UNSPEC;
+	if (kind == PACKET_BAD)
+		return drop(skb, DROP_SPOOFED);
 	dev = bpf_map_lookup_elem(&devices, &ifindex);
-	if (!dev || !dev->masquerade)
+	if (!dev)
+		return TC_ACT_UNSPEC;
+	node = p->v6 ? dev->masquerade6 : dev->masquerade4;
+	if (addr_is_zero(&node))
 		return TC_ACT_UNSPEC;
 
-	if (kind == PACKET_FLOW && !bpf_map_lookup_elem(&endpoints, &p.t.saddr)) {
+	if (kind == PACKET_FLOW && !bpf_map_lookup_elem(&endpoints, &p->t.saddr)) {
 		int did;
 
 		// Answers of host backends to clients outside.
-		did = known_service_flow(skb, &p);
+		did = known_service_flow(skb, p);
 		if (did == DROPPED)
 			return TC_ACT_SHOT;
-		if (did == TRANSLATED || p.t.saddr != dev->masquerade)
+		if (did == TRANSLATED || !addr_equal(&p->t.saddr, &node))
 			return TC_ACT_UNSPEC;
 		owner = true;
-	} else if (!bpf_map_lookup_elem(&endpoints, &p.t.saddr)) {
+	} else if (!bpf_map_lookup_elem(&endpoints, &p->t.saddr)) {
 		// The host reports to a client outside about a packet to a host backend.
-		if (kind == PACKET_ICMP_ERROR && restore_quote(skb, &p, ZONE_SERVICE) < 0)
+		if (kind == PACKET_ICMP_ERROR && restore_quote(skb, p, ZONE_SERVICE) < 0)
 			return drop(skb, DROP_REWRITE);
 		return TC_ACT_UNSPEC;
 	} else {
 		owner = false;
 	}
-	if (!owner && prefix_kind(p.t.daddr) == PREFIX_PODS)
+	if (!owner && prefix_kind(&p->t.daddr) == PREFIX_PODS)
 		return TC_ACT_UNSPEC;
 	if (kind == PACKET_FLOW)
-		return masquerade(skb, &p, dev->masquerade, owner) == DROPPED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+		return masquerade(skb, p, &node, owner) == DROPPED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 
 	// Nothing tells the answers apart, so only what needs none may pass.
 	if (kind == PACKET_ICMP_ERROR) {
-		int did = restore_quote(skb, &p, ZONE_MASQ);
+		int did = restore_quote(skb, p, ZONE_MASQ);
 
 		return did < 0 ? drop(skb, DROP_REWRITE) : TC_ACT_UNSPEC;
 	}
-	return p.later_part ? drop(skb, DROP_FRAGMENT) : drop(skb, DROP_NO_PORT);
+	return p->later_part ? drop(skb, DROP_FRAGMENT) : drop(skb, DROP_NO_PORT);
 }
 
 char kombi_license[] SEC("license") = "Dual BSD/GPL";

@@ -13,9 +13,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type KombiAddr struct {
+	_ structs.HostLayout
+	W [4]uint32
+}
+
 type KombiAffinity struct {
 	_    structs.HostLayout
-	Addr uint32
+	Addr KombiAddr
 	Port uint16
 	Pad  uint16
 	Seen uint32
@@ -23,16 +28,39 @@ type KombiAffinity struct {
 
 type KombiAffinityKey struct {
 	_       structs.HostLayout
-	Client  uint64
+	Client  KombiAddr
 	Service uint32
-	Pad     uint32
 }
 
 type KombiBackend struct {
 	_     structs.HostLayout
-	Addr  uint32
+	Addr  KombiAddr
 	Port  uint16
 	Flags uint16
+}
+
+type KombiClassKey struct {
+	_     structs.HostLayout
+	Bits  uint32
+	Epoch uint32
+	Addr  KombiAddr
+}
+
+type KombiConnection struct {
+	_       structs.HostLayout
+	Flags   uint32
+	Seen    uint32
+	Egress  uint32
+	Ingress uint32
+}
+
+type KombiConnectionKey struct {
+	_        structs.HostLayout
+	Low      KombiAddr
+	High     KombiAddr
+	LowPort  uint16
+	HighPort uint16
+	Proto    uint32
 }
 
 type KombiCounter struct {
@@ -42,23 +70,24 @@ type KombiCounter struct {
 }
 
 type KombiDevice struct {
-	_          structs.HostLayout
-	Masquerade uint32
-	Flags      uint32
+	_           structs.HostLayout
+	Masquerade4 KombiAddr
+	Masquerade6 KombiAddr
 }
 
 type KombiEndpoint struct {
 	_       structs.HostLayout
 	Ifindex uint32
-	Flags   uint32
+	Ingress uint32
+	Egress  uint32
 	Mac     [6]uint8
 	HostMac [6]uint8
 }
 
 type KombiFlow struct {
 	_       structs.HostLayout
-	Saddr   uint32
-	Daddr   uint32
+	Saddr   KombiAddr
+	Daddr   KombiAddr
 	Sport   uint16
 	Dport   uint16
 	Service uint32
@@ -68,19 +97,31 @@ type KombiFlow struct {
 
 type KombiFragmentKey struct {
 	_     structs.HostLayout
-	Saddr uint32
-	Daddr uint32
-	Id    uint16
-	Proto uint8
-	Pad   uint8
+	Saddr KombiAddr
+	Daddr KombiAddr
+	Id    uint32
+	Proto uint32
 }
 
 type KombiMemberKey struct {
 	_       structs.HostLayout
 	Service uint32
-	Addr    uint32
+	Addr    KombiAddr
 	Port    uint16
 	Pad     uint16
+}
+
+type KombiPacket struct {
+	_         structs.HostLayout
+	T         KombiTuple
+	Asked     KombiTuple
+	L4        uint32
+	TcpFlags  uint8
+	Ttl       uint8
+	LaterPart uint8
+	V6        uint8
+	Reply     uint8
+	Pad       [3]uint8
 }
 
 type KombiPorts struct {
@@ -92,7 +133,22 @@ type KombiPorts struct {
 type KombiPrefixKey struct {
 	_    structs.HostLayout
 	Bits uint32
-	Addr uint32
+	Addr KombiAddr
+}
+
+type KombiRule struct {
+	_      structs.HostLayout
+	Allow  uint32
+	Policy uint32
+}
+
+type KombiRuleKey struct {
+	_     structs.HostLayout
+	Bits  uint32
+	Set   uint32
+	Class uint32
+	Proto uint16
+	Port  uint16
 }
 
 type KombiService struct {
@@ -105,7 +161,7 @@ type KombiService struct {
 
 type KombiServiceKey struct {
 	_     structs.HostLayout
-	Addr  uint32
+	Addr  KombiAddr
 	Port  uint16
 	Proto uint8
 	Scope uint8
@@ -120,14 +176,15 @@ type KombiSlotKey struct {
 type KombiSocketKey struct {
 	_      structs.HostLayout
 	Cookie uint64
-	Addr   uint32
+	Addr   KombiAddr
 	Port   uint16
 	Dir    uint16
+	Pad    uint32
 }
 
 type KombiSocketPeer struct {
 	_       structs.HostLayout
-	Addr    uint32
+	Addr    KombiAddr
 	Port    uint16
 	Pad     uint16
 	Service uint32
@@ -135,8 +192,8 @@ type KombiSocketPeer struct {
 
 type KombiTuple struct {
 	_     structs.HostLayout
-	Saddr uint32
-	Daddr uint32
+	Saddr KombiAddr
+	Daddr KombiAddr
 	Sport uint16
 	Dport uint16
 	Proto uint8
@@ -149,14 +206,19 @@ type KombiTuple struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	KombiMapAffinities      = "affinities"
+	KombiMapClasses         = "classes"
+	KombiMapConnections     = "connections"
 	KombiMapDevices         = "devices"
 	KombiMapDrops           = "drops"
 	KombiMapEndpoints       = "endpoints"
 	KombiMapFlows           = "flows"
 	KombiMapFragments       = "fragments"
+	KombiMapGeneration      = "generation"
 	KombiMapLocals          = "locals"
 	KombiMapMembers         = "members"
 	KombiMapPrefixes        = "prefixes"
+	KombiMapRules           = "rules"
+	KombiMapScratch         = "scratch"
 	KombiMapServices        = "services"
 	KombiMapSlots           = "slots"
 	KombiMapSockets         = "sockets"
@@ -169,6 +231,7 @@ const (
 	KombiProgRecvmsg4       = "recvmsg4"
 	KombiProgRecvmsg6       = "recvmsg6"
 	KombiProgSendmsg4       = "sendmsg4"
+	KombiProgSendmsg6       = "sendmsg6"
 	KombiProgToOutside      = "to_outside"
 	KombiProgToPod          = "to_pod"
 	KombiVarHaveSetRetval   = "have_set_retval"
@@ -228,6 +291,7 @@ type KombiProgramSpecs struct {
 	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
 	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
+	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	ToOutside    *ebpf.ProgramSpec `ebpf:"to_outside"`
 	ToPod        *ebpf.ProgramSpec `ebpf:"to_pod"`
 }
@@ -236,18 +300,23 @@ type KombiProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KombiMapSpecs struct {
-	Affinities *ebpf.MapSpec `ebpf:"affinities"`
-	Devices    *ebpf.MapSpec `ebpf:"devices"`
-	Drops      *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints  *ebpf.MapSpec `ebpf:"endpoints"`
-	Flows      *ebpf.MapSpec `ebpf:"flows"`
-	Fragments  *ebpf.MapSpec `ebpf:"fragments"`
-	Locals     *ebpf.MapSpec `ebpf:"locals"`
-	Members    *ebpf.MapSpec `ebpf:"members"`
-	Prefixes   *ebpf.MapSpec `ebpf:"prefixes"`
-	Services   *ebpf.MapSpec `ebpf:"services"`
-	Slots      *ebpf.MapSpec `ebpf:"slots"`
-	Sockets    *ebpf.MapSpec `ebpf:"sockets"`
+	Affinities  *ebpf.MapSpec `ebpf:"affinities"`
+	Classes     *ebpf.MapSpec `ebpf:"classes"`
+	Connections *ebpf.MapSpec `ebpf:"connections"`
+	Devices     *ebpf.MapSpec `ebpf:"devices"`
+	Drops       *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints   *ebpf.MapSpec `ebpf:"endpoints"`
+	Flows       *ebpf.MapSpec `ebpf:"flows"`
+	Fragments   *ebpf.MapSpec `ebpf:"fragments"`
+	Generation  *ebpf.MapSpec `ebpf:"generation"`
+	Locals      *ebpf.MapSpec `ebpf:"locals"`
+	Members     *ebpf.MapSpec `ebpf:"members"`
+	Prefixes    *ebpf.MapSpec `ebpf:"prefixes"`
+	Rules       *ebpf.MapSpec `ebpf:"rules"`
+	Scratch     *ebpf.MapSpec `ebpf:"scratch"`
+	Services    *ebpf.MapSpec `ebpf:"services"`
+	Slots       *ebpf.MapSpec `ebpf:"slots"`
+	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
 }
 
 // KombiVariableSpecs contains global variables before they are loaded into the kernel.
@@ -280,31 +349,41 @@ func (o *KombiObjects) Close() error {
 //
 // It can be passed to LoadKombiObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KombiMaps struct {
-	Affinities *ebpf.Map `ebpf:"affinities"`
-	Devices    *ebpf.Map `ebpf:"devices"`
-	Drops      *ebpf.Map `ebpf:"drops"`
-	Endpoints  *ebpf.Map `ebpf:"endpoints"`
-	Flows      *ebpf.Map `ebpf:"flows"`
-	Fragments  *ebpf.Map `ebpf:"fragments"`
-	Locals     *ebpf.Map `ebpf:"locals"`
-	Members    *ebpf.Map `ebpf:"members"`
-	Prefixes   *ebpf.Map `ebpf:"prefixes"`
-	Services   *ebpf.Map `ebpf:"services"`
-	Slots      *ebpf.Map `ebpf:"slots"`
-	Sockets    *ebpf.Map `ebpf:"sockets"`
+	Affinities  *ebpf.Map `ebpf:"affinities"`
+	Classes     *ebpf.Map `ebpf:"classes"`
+	Connections *ebpf.Map `ebpf:"connections"`
+	Devices     *ebpf.Map `ebpf:"devices"`
+	Drops       *ebpf.Map `ebpf:"drops"`
+	Endpoints   *ebpf.Map `ebpf:"endpoints"`
+	Flows       *ebpf.Map `ebpf:"flows"`
+	Fragments   *ebpf.Map `ebpf:"fragments"`
+	Generation  *ebpf.Map `ebpf:"generation"`
+	Locals      *ebpf.Map `ebpf:"locals"`
+	Members     *ebpf.Map `ebpf:"members"`
+	Prefixes    *ebpf.Map `ebpf:"prefixes"`
+	Rules       *ebpf.Map `ebpf:"rules"`
+	Scratch     *ebpf.Map `ebpf:"scratch"`
+	Services    *ebpf.Map `ebpf:"services"`
+	Slots       *ebpf.Map `ebpf:"slots"`
+	Sockets     *ebpf.Map `ebpf:"sockets"`
 }
 
 func (m *KombiMaps) Close() error {
 	return _KombiClose(
 		m.Affinities,
+		m.Classes,
+		m.Connections,
 		m.Devices,
 		m.Drops,
 		m.Endpoints,
 		m.Flows,
 		m.Fragments,
+		m.Generation,
 		m.Locals,
 		m.Members,
 		m.Prefixes,
+		m.Rules,
+		m.Scratch,
 		m.Services,
 		m.Slots,
 		m.Sockets,
@@ -334,6 +413,7 @@ type KombiPrograms struct {
 	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
 	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
+	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
 	ToOutside    *ebpf.Program `ebpf:"to_outside"`
 	ToPod        *ebpf.Program `ebpf:"to_pod"`
 }
@@ -349,6 +429,7 @@ func (p *KombiPrograms) Close() error {
 		p.Recvmsg4,
 		p.Recvmsg6,
 		p.Sendmsg4,
+		p.Sendmsg6,
 		p.ToOutside,
 		p.ToPod,
 	)

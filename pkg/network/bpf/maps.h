@@ -52,7 +52,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __be32);
+	__type(key, struct addr);
 	__type(value, struct endpoint);
 } endpoints SEC(".maps");
 
@@ -68,7 +68,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __be32);
+	__type(key, struct addr);
 	__type(value, __u32);
 } locals SEC(".maps");
 
@@ -93,6 +93,39 @@ struct {
 	__type(key, struct socket_key);
 	__type(value, struct socket_peer);
 } sockets SEC(".maps");
+
+// Policy. User space gives an address a class only after all sets have rules for the
+// class, and an endpoint a set only after the set has rules for all classes.
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct class_key);
+	__type(value, __u32);
+} classes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 1048576);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct rule_key);
+	__type(value, struct rule);
+} rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct connection_key);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+// generation has one entry, which changes with every change of policy.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} generation SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -122,17 +155,46 @@ static __always_inline int drop(struct __sk_buff *skb, __u32 reason)
 	return TC_ACT_SHOT;
 }
 
-static __always_inline __u32 prefix_kind(__be32 addr)
+static __always_inline bool addr_is4(const struct addr *a)
 {
-	struct prefix_key key = {.bits = 32, .addr = addr};
+	return a->w[0] == 0 && a->w[1] == 0 && a->w[2] == MAPPED;
+}
+
+static __always_inline bool addr_is_zero(const struct addr *a)
+{
+	return (a->w[0] | a->w[1] | a->w[2] | a->w[3]) == 0;
+}
+
+static __always_inline bool addr_equal(const struct addr *a, const struct addr *b)
+{
+	return ((a->w[0] ^ b->w[0]) | (a->w[1] ^ b->w[1]) | (a->w[2] ^ b->w[2]) | (a->w[3] ^ b->w[3])) == 0;
+}
+
+static __always_inline struct addr addr_from4(__be32 a)
+{
+	struct addr out = {{0, 0, MAPPED, a}};
+
+	return out;
+}
+
+static __always_inline struct addr hairpin(bool v6)
+{
+	struct addr four = HAIRPIN4, six = HAIRPIN6;
+
+	return v6 ? six : four;
+}
+
+static __always_inline __u32 prefix_kind(const struct addr *addr)
+{
+	struct prefix_key key = {.bits = 128, .addr = *addr};
 	__u32 *kind = bpf_map_lookup_elem(&prefixes, &key);
 
 	return kind ? *kind : 0;
 }
 
-static __always_inline __u32 local_kind(__be32 addr)
+static __always_inline __u32 local_kind(const struct addr *addr)
 {
-	__u32 *kind = bpf_map_lookup_elem(&locals, &addr);
+	__u32 *kind = bpf_map_lookup_elem(&locals, addr);
 
 	return kind ? *kind : 0;
 }

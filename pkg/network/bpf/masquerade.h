@@ -7,7 +7,7 @@
 // masquerade gives an outgoing packet the device's address.
 // owner says that the packet comes from the node itself: it keeps its ports
 // unless a pod's flow already uses them.
-static __always_inline int masquerade(struct __sk_buff *skb, struct packet *p, __be32 addr, bool owner)
+static __always_inline int masquerade(struct __sk_buff *skb, struct packet *p, const struct addr *addr, bool owner)
 {
 	struct flow *f, want = {};
 	struct tuple reply;
@@ -19,14 +19,14 @@ static __always_inline int masquerade(struct __sk_buff *skb, struct packet *p, _
 		flow_touch(p, f);
 		return NOT_TRANSLATED;
 	}
-	if (f && !(f->flags & (FLOW_REPLY | FLOW_DIRECT)) && f->saddr == addr && !(is_syn(p) && (f->flags & FLOW_CLOSED))) {
+	if (f && !(f->flags & (FLOW_REPLY | FLOW_DIRECT)) && addr_equal(&f->saddr, addr) && !(is_syn(p) && (f->flags & FLOW_CLOSED))) {
 		// The other direction may have been forgotten under pressure; then start over.
 		struct tuple back = {
 			.saddr = f->daddr, .daddr = f->saddr, .sport = f->dport, .dport = f->sport,
 			.proto = p->t.proto, .zone = ZONE_MASQ,
 		};
 		other = bpf_map_lookup_elem(&flows, &back);
-		if (other && other->daddr == p->t.saddr && other->dport == p->t.sport) {
+		if (other && addr_equal(&other->daddr, &p->t.saddr) && other->dport == p->t.sport) {
 			flow_touch(p, f);
 			other->seen = f->seen;
 			want = *f;
@@ -45,7 +45,7 @@ static __always_inline int masquerade(struct __sk_buff *skb, struct packet *p, _
 		count_drop(DROP_FRAGMENT, skb->len);
 		return DROPPED;
 	}
-	want.saddr = addr;
+	want.saddr = *addr;
 	want.sport = p->t.sport;
 	want.daddr = p->t.daddr;
 	want.dport = p->t.dport;

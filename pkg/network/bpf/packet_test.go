@@ -23,6 +23,9 @@ func eth(kind uint16, payload []byte) []byte {
 }
 
 func ip(proto byte, src, dst netip.Addr, payload []byte) []byte {
+	if src.Is6() {
+		return ip6(proto, src, dst, payload)
+	}
 	h := make([]byte, 20)
 	h[0], h[8], h[9] = 0x45, 64, proto
 	binary.BigEndian.PutUint16(h[2:], uint16(20+len(payload)))
@@ -30,6 +33,15 @@ func ip(proto byte, src, dst netip.Addr, payload []byte) []byte {
 	copy(h[16:], dst.AsSlice())
 	binary.BigEndian.PutUint16(h[10:], checksum(h))
 	return eth(0x0800, append(h, payload...))
+}
+
+func ip6(next byte, src, dst netip.Addr, payload []byte) []byte {
+	h := make([]byte, 40)
+	h[0], h[6], h[7] = 0x60, next, 64
+	binary.BigEndian.PutUint16(h[4:], uint16(len(payload)))
+	copy(h[8:], src.AsSlice())
+	copy(h[24:], dst.AsSlice())
+	return eth(0x86dd, append(h, payload...))
 }
 
 func udp(src, dst netip.Addr, sport, dport uint16, data string) []byte {
@@ -57,8 +69,15 @@ func tcp(src, dst netip.Addr, sport, dport uint16, flags byte, data string) func
 	}
 }
 
-// options inserts four bytes of IP options.
+// options inserts four bytes of IP options, or eight of IPv6 destination options.
 func options(f []byte) []byte {
+	if f[12] == 0x86 {
+		out := append([]byte(nil), f[:54]...)
+		out = append(out, f[20], 0, 1, 4, 0, 0, 0, 0)
+		out[20] = 60
+		binary.BigEndian.PutUint16(out[18:], uint16(len(f)-54+8))
+		return append(out, f[54:]...)
+	}
 	out := append([]byte(nil), f[:34]...)
 	out = append(out, 1, 1, 1, 0)
 	out = append(out, f[34:]...)
@@ -71,7 +90,11 @@ func options(f []byte) []byte {
 }
 
 func zeroSum(f []byte) []byte {
-	f[40], f[41] = 0, 0
+	at := 40
+	if f[12] == 0x86 {
+		at = 60
+	}
+	f[at], f[at+1] = 0, 0
 	return f
 }
 
@@ -90,7 +113,10 @@ type packet struct {
 
 func parse(t *testing.T, f []byte) packet {
 	t.Helper()
-	if len(f) < 34 || binary.BigEndian.Uint16(f[12:]) != 0x0800 {
+	switch kind := binary.BigEndian.Uint16(f[12:]); {
+	case kind == 0x0800 && len(f) >= 34 && f[14]>>4 == 4:
+	case kind == 0x86dd && len(f) >= 54 && f[14]>>4 == 6:
+	default:
 		return packet{}
 	}
 	p := parseIP(t, f[14:])
@@ -101,13 +127,24 @@ func parse(t *testing.T, f []byte) packet {
 
 func parseIP(t *testing.T, b []byte) (p packet) {
 	t.Helper()
-	n := int(b[0]&0xf) * 4
-	p.header, p.payload = b[:n], b[n:]
-	p.proto = b[9]
-	p.src, _ = netip.AddrFromSlice(b[12:16])
-	p.dst, _ = netip.AddrFromSlice(b[16:20])
+	if b[0]>>4 == 6 {
+		n := 40
+		p.proto = b[6]
+		if p.proto == 60 {
+			p.proto, n = b[40], 48
+		}
+		p.header, p.payload = b[:n], b[n:]
+		p.src, _ = netip.AddrFromSlice(b[8:24])
+		p.dst, _ = netip.AddrFromSlice(b[24:40])
+	} else {
+		n := int(b[0]&0xf) * 4
+		p.header, p.payload = b[:n], b[n:]
+		p.proto = b[9]
+		p.src, _ = netip.AddrFromSlice(b[12:16])
+		p.dst, _ = netip.AddrFromSlice(b[16:20])
+	}
 	l := p.payload
-	if p.proto != 1 && len(l) >= 8 {
+	if p.proto != 1 && p.proto != 58 && len(l) >= 8 {
 		p.sport, p.dport = binary.BigEndian.Uint16(l), binary.BigEndian.Uint16(l[2:])
 	}
 	switch {
@@ -132,12 +169,14 @@ func (p packet) checkSums(t *testing.T) {
 	if len(p.header) == 0 {
 		return
 	}
-	if checksum(p.header) != 0 {
+	if p.src.Is4() && checksum(p.header) != 0 {
 		t.Error("the IP checksum is wrong")
 	}
 	switch {
 	case p.proto == 1 && checksum(p.payload) != 0:
 		t.Error("the ICMP checksum is wrong")
+	case p.proto == 58 && transportSum(58, p.src, p.dst, p.payload) != 0:
+		t.Error("the ICMPv6 checksum is wrong")
 	case p.proto == 6 && transportSum(6, p.src, p.dst, p.payload) != 0:
 		t.Error("the TCP checksum is wrong")
 	case p.proto == 17 && p.sum != 0 && transportSum(17, p.src, p.dst, p.payload) != 0:

@@ -8,16 +8,18 @@
 static __always_inline int send_back(struct __sk_buff *skb, const struct packet *p)
 {
 	__u8 mac[12], swapped[12];
-	__be32 addrs[2] = {p->t.daddr, p->t.saddr};
+	struct addr addrs[2] = {p->t.daddr, p->t.saddr};
+	__be32 four[2] = {p->t.daddr.w[3], p->t.saddr.w[3]};
 
 	if (bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)) < 0)
 		return -1;
 	__builtin_memcpy(swapped, mac + 6, 6);
 	__builtin_memcpy(swapped + 6, mac, 6);
-	if (bpf_skb_store_bytes(skb, 0, swapped, sizeof(swapped), 0) < 0 ||
-	    bpf_skb_store_bytes(skb, IP_SADDR, addrs, sizeof(addrs), 0) < 0)
+	if (bpf_skb_store_bytes(skb, 0, swapped, sizeof(swapped), 0) < 0)
 		return -1;
-	return 0;
+	if (p->v6)
+		return bpf_skb_store_bytes(skb, IP6_SADDR, addrs, sizeof(addrs), 0);
+	return bpf_skb_store_bytes(skb, IP_SADDR, four, sizeof(four), 0);
 }
 
 // refuse_tcp turns the packet into the reset that answers it. The length and the
@@ -66,15 +68,6 @@ static __always_inline int refuse_tcp(struct __sk_buff *skb, struct packet *p)
 	return send_back(skb, p);
 }
 
-#define ICMP_QUOTE 28 // an IPv4 header without options and the start of what follows
-
-struct icmp_answer {
-	struct iphdr4 ip;
-	__u8 type, code;
-	__u16 csum;
-	__u32 unused;
-};
-
 static __always_inline __u16 fold(__s64 sum)
 {
 	__u32 s = sum;
@@ -84,41 +77,95 @@ static __always_inline __u16 fold(__s64 sum)
 	return ~s;
 }
 
-static __always_inline int refuse_icmp(struct __sk_buff *skb, struct packet *p)
+// An IP header without options or extensions, and the start of what follows.
+#define QUOTE4 28
+#define QUOTE6 48
+
+struct icmp_answer4 {
+	struct iphdr4 ip;
+	__u8 type, code;
+	__u16 csum;
+	__u32 unused;
+};
+
+struct icmp_answer6 {
+	struct iphdr6 ip;
+	__u8 type, code;
+	__u16 csum;
+	__u32 unused;
+};
+
+// put_answer makes room for the answer between the link header and the quote.
+static __always_inline int put_answer(struct __sk_buff *skb, const void *answer, __u32 size, __u32 quote)
 {
 	__u8 mac[14], swapped[14];
-	__u8 quote[ICMP_QUOTE];
-	struct icmp_answer a = {
+
+	if (bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)) < 0 || bpf_skb_change_tail(skb, ETH_HLEN + quote, 0) < 0 ||
+	    bpf_skb_adjust_room(skb, size, BPF_ADJ_ROOM_MAC, 0) < 0)
+		return -1;
+	__builtin_memcpy(swapped, mac + 6, 6);
+	__builtin_memcpy(swapped + 6, mac, 6);
+	__builtin_memcpy(swapped + 12, mac + 12, 2);
+	if (bpf_skb_store_bytes(skb, 0, swapped, sizeof(swapped), 0) < 0 ||
+	    bpf_skb_store_bytes(skb, ETH_HLEN, answer, size, 0) < 0)
+		return -1;
+	return 0;
+}
+
+static __always_inline int refuse_icmp4(struct __sk_buff *skb, struct packet *p)
+{
+	__u8 quote[QUOTE4];
+	struct icmp_answer4 a = {
 		.ip = {
 			.ver_ihl = 0x45,
-			.len = bpf_htons(sizeof(a) + ICMP_QUOTE),
+			.len = bpf_htons(sizeof(a) + QUOTE4),
 			.ttl = 64,
 			.proto = IPPROTO_ICMP,
-			.saddr = p->t.daddr,
-			.daddr = p->t.saddr,
+			.saddr = p->t.daddr.w[3],
+			.daddr = p->t.saddr.w[3],
 		},
 		.type = 3,
 		.code = 3,
 	};
 
-	if (p->l4 != ETH_HLEN + 20 || p->later_part)
-		return -1;
-	if (bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)) < 0 ||
-	    bpf_skb_load_bytes(skb, ETH_HLEN, quote, sizeof(quote)) < 0)
-		return -1;
-	if (bpf_skb_change_tail(skb, ETH_HLEN + ICMP_QUOTE, 0) < 0 ||
-	    bpf_skb_adjust_room(skb, sizeof(a), BPF_ADJ_ROOM_MAC, 0) < 0)
+	if (p->l4 != ETH_HLEN + 20 || p->later_part || bpf_skb_load_bytes(skb, ETH_HLEN, quote, sizeof(quote)) < 0)
 		return -1;
 	a.ip.csum = fold(bpf_csum_diff(0, 0, (__be32 *)&a.ip, sizeof(a.ip), 0));
 	a.csum = fold(bpf_csum_diff(0, 0, (__be32 *)quote, sizeof(quote),
 				    bpf_csum_diff(0, 0, (__be32 *)&a.type, 8, 0)));
-	__builtin_memcpy(swapped, mac + 6, 6);
-	__builtin_memcpy(swapped + 6, mac, 6);
-	__builtin_memcpy(swapped + 12, mac + 12, 2);
-	if (bpf_skb_store_bytes(skb, 0, swapped, sizeof(swapped), 0) < 0 ||
-	    bpf_skb_store_bytes(skb, ETH_HLEN, &a, sizeof(a), 0) < 0)
+	return put_answer(skb, &a, sizeof(a), QUOTE4);
+}
+
+static __always_inline int refuse_icmp6(struct __sk_buff *skb, struct packet *p)
+{
+	__u8 quote[QUOTE6];
+	struct icmp_answer6 a = {
+		.ip = {
+			.ver_flow = bpf_htonl(0x60000000),
+			.len = bpf_htons(8 + QUOTE6),
+			.next = IPPROTO_ICMPV6,
+			.hops = 64,
+			.saddr = p->t.daddr,
+			.daddr = p->t.saddr,
+		},
+		.type = 1,
+		.code = 4,
+	};
+	__be32 rest[2] = {bpf_htonl(8 + QUOTE6), bpf_htonl(IPPROTO_ICMPV6)}; // of the pseudo header
+	__s64 sum;
+
+	if (p->l4 != ETH_HLEN + 40 || p->later_part || bpf_skb_load_bytes(skb, ETH_HLEN, quote, sizeof(quote)) < 0)
 		return -1;
-	return 0;
+	sum = bpf_csum_diff(0, 0, (__be32 *)&a.ip.saddr, 32, 0);
+	sum = bpf_csum_diff(0, 0, rest, sizeof(rest), sum);
+	sum = bpf_csum_diff(0, 0, (__be32 *)&a.type, 8, sum);
+	a.csum = fold(bpf_csum_diff(0, 0, (__be32 *)quote, sizeof(quote), sum));
+	return put_answer(skb, &a, sizeof(a), QUOTE6);
+}
+
+static __always_inline int refuse_icmp(struct __sk_buff *skb, struct packet *p)
+{
+	return p->v6 ? refuse_icmp6(skb, p) : refuse_icmp4(skb, p);
 }
 
 // refuse answers the packet through the device it came from.

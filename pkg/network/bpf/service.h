@@ -4,36 +4,42 @@
 
 #include "flow.h"
 
-static __always_inline struct service *service_find(__be32 addr, __be16 port, __u8 proto, __u8 scope, bool local)
+static __always_inline struct service *service_find(const struct addr *addr, __be16 port, __u8 proto, __u8 scope, bool local)
 {
-	struct service_key key = {.addr = addr, .port = port, .proto = proto, .scope = scope};
+	struct service_key key = {.addr = *addr, .port = port, .proto = proto, .scope = scope};
 	struct service *s = bpf_map_lookup_elem(&services, &key);
 
 	if (!s && local) {
-		key.addr = 0;
+		if (addr_is4(addr)) {
+			key.addr.w[3] = 0;
+		} else {
+			struct addr any = {};
+
+			key.addr = any;
+		}
 		s = bpf_map_lookup_elem(&services, &key);
 	}
 	return s;
 }
 
-static __always_inline bool is_member(__u32 service, __be32 addr, __be16 port)
+static __always_inline bool is_member(__u32 service, const struct addr *addr, __be16 port)
 {
-	struct member_key key = {.service = service, .addr = addr, .port = port};
+	struct member_key key = {.service = service, .addr = *addr, .port = port};
 
 	return bpf_map_lookup_elem(&members, &key) != 0;
 }
 
 // service_pick chooses a backend for a new flow.
-static __always_inline int service_pick(const struct service *s, __u64 client, struct backend *out)
+static __always_inline int service_pick(const struct service *s, const struct addr *client, struct backend *out)
 {
-	struct affinity_key akey = {.client = client, .service = s->id};
+	struct affinity_key akey = {.client = *client, .service = s->id};
 	struct slot_key skey = {.service = s->id};
 	struct backend *b;
 
 	if (s->affinity) {
 		struct affinity *a = bpf_map_lookup_elem(&affinities, &akey);
 
-		if (a && now() - a->seen <= s->affinity && is_member(s->id, a->addr, a->port)) {
+		if (a && now() - a->seen <= s->affinity && is_member(s->id, &a->addr, a->port)) {
 			a->seen = now();
 			out->addr = a->addr;
 			out->port = a->port;
@@ -83,12 +89,14 @@ static __always_inline int known_service_flow(struct __sk_buff *skb, struct pack
 			bpf_map_delete_elem(&flows, &p->t);
 			return NOT_TRANSLATED;
 		}
+		p->asked = p->t;
+		p->reply = 1;
 	} else if (p->t.proto == IPPROTO_TCP) {
 		// Only new connections look at what became of the backend.
-		if (is_syn(p) && ((f->flags & FLOW_CLOSED) || !is_member(f->service, f->daddr, f->dport)))
+		if (is_syn(p) && ((f->flags & FLOW_CLOSED) || !is_member(f->service, &f->daddr, f->dport)))
 			return NOT_TRANSLATED;
 	} else {
-		if (flow_idle(f, p->t.proto) || !is_member(f->service, f->daddr, f->dport))
+		if (flow_idle(f, p->t.proto) || !is_member(f->service, &f->daddr, f->dport))
 			return NOT_TRANSLATED;
 	}
 	flow_touch(p, f);
@@ -107,16 +115,17 @@ static __always_inline int service_flow(struct __sk_buff *skb, struct packet *p,
 	struct backend b = {};
 	struct service *s;
 	struct flow want = {};
+	bool self;
 	int known = known_service_flow(skb, p);
 
 	if (known != NOT_TRANSLATED)
 		return known;
 	if (p->t.proto != IPPROTO_TCP && p->t.proto != IPPROTO_UDP)
 		return NOT_TRANSLATED;
-	s = service_find(p->t.daddr, p->t.dport, p->t.proto, scope, local);
+	s = service_find(&p->t.daddr, p->t.dport, p->t.proto, scope, local);
 	if (!s)
 		return NOT_TRANSLATED;
-	if (service_pick(s, p->t.saddr, &b) < 0) {
+	if (service_pick(s, &p->t.saddr, &b) < 0) {
 		if (s->flags & SERVICE_DROP) {
 			count_drop(DROP_NO_BACKEND, skb->len);
 			return DROPPED;
@@ -130,14 +139,15 @@ static __always_inline int service_flow(struct __sk_buff *skb, struct packet *p,
 	want.dport = b.port;
 	want.service = s->id;
 	want.seen = now();
-	if (b.addr == p->t.saddr) {
-		want.saddr = HAIRPIN;
+	self = addr_equal(&b.addr, &p->t.saddr);
+	if (self) {
+		want.saddr = hairpin(p->v6);
 		if (choose_port(skb, &p->t, &want, false, true) < 0) {
 			count_drop(DROP_NO_PORT, skb->len);
 			return DROPPED;
 		}
 	}
-	if (flow_remember(&p->t, &want, b.addr != p->t.saddr) < 0) {
+	if (flow_remember(&p->t, &want, !self) < 0) {
 		count_drop(DROP_MAP_FULL, skb->len);
 		return DROPPED;
 	}

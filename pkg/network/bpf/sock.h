@@ -33,9 +33,17 @@ static __always_inline int refuse_socket(void)
 
 // target is where a socket connects or sends to, or whence it received.
 struct target {
-	__be32 addr;
+	struct addr addr;
 	__be16 port;
 };
+
+// is_loopback tells whether the address is in 127.0.0.0/8, or is ::1.
+static __always_inline bool is_loopback(const struct addr *a)
+{
+	if (addr_is4(a))
+		return (a->w[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+	return a->w[0] == 0 && a->w[1] == 0 && a->w[2] == 0 && a->w[3] == bpf_htonl(1);
+}
 
 // translate gives the socket a backend instead of the service address.
 static __always_inline int translate(struct bpf_sock_addr *ctx, struct target *to, bool connecting)
@@ -45,6 +53,8 @@ static __always_inline int translate(struct bpf_sock_addr *ctx, struct target *t
 	struct backend b = {};
 	struct service *s;
 	struct target was = *to;
+	struct addr client;
+	__u64 cookie;
 	__u8 proto = ctx->protocol;
 	bool host = in_host(ctx);
 	__u32 local;
@@ -54,13 +64,13 @@ static __always_inline int translate(struct bpf_sock_addr *ctx, struct target *t
 		return ALLOW;
 	if (proto == IPPROTO_UDP && !host)
 		return ALLOW;
-	local = local_kind(was.addr);
+	local = local_kind(&was.addr);
 	if (local == LOCAL_SERVICE)
 		return ALLOW;
-	node = local == LOCAL_NODE || (host && ((was.addr & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000)));
-	s = service_find(was.addr, was.port, proto, SCOPE_INSIDE, node);
+	node = local == LOCAL_NODE || (host && is_loopback(&was.addr));
+	s = service_find(&was.addr, was.port, proto, SCOPE_INSIDE, node);
 	if (!s) {
-		if (prefix_kind(was.addr) != PREFIX_SERVICES)
+		if (prefix_kind(&was.addr) != PREFIX_SERVICES)
 			return ALLOW;
 		// From pods the packets are answered with a reset.
 		return have_set_retval || host ? refuse_socket() : ALLOW;
@@ -72,13 +82,18 @@ static __always_inline int translate(struct bpf_sock_addr *ctx, struct target *t
 	if (!connecting) {
 		// An unconnected socket stays with the backend of its last message.
 		known = bpf_map_lookup_elem(&sockets, &key);
-		if (known && is_member(s->id, known->addr, known->port)) {
+		if (known && is_member(s->id, &known->addr, known->port)) {
 			to->addr = known->addr;
 			to->port = known->port;
 			return ALLOW;
 		}
 	}
-	if (service_pick(s, bpf_get_netns_cookie(ctx) | 1ULL << 63, &b) < 0)
+	cookie = bpf_get_netns_cookie(ctx);
+	client.w[0] = bpf_htonl(0xff000000);
+	client.w[1] = 0;
+	client.w[2] = cookie >> 32;
+	client.w[3] = cookie;
+	if (service_pick(s, &client, &b) < 0)
 		return have_set_retval || host ? refuse_socket() : ALLOW;
 
 	if (!connecting) {
@@ -118,40 +133,60 @@ static __always_inline void restore(struct bpf_sock_addr *ctx, struct target *fr
 
 static __always_inline int translate4(struct bpf_sock_addr *ctx, bool connecting)
 {
-	struct target to = {.addr = ctx->user_ip4, .port = ctx->user_port};
+	struct target to = {.addr = addr_from4(ctx->user_ip4), .port = ctx->user_port};
 	int verdict = translate(ctx, &to, connecting);
 
-	ctx->user_ip4 = to.addr;
+	ctx->user_ip4 = to.addr.w[3];
 	ctx->user_port = to.port;
 	return verdict;
 }
 
 static __always_inline int restore4(struct bpf_sock_addr *ctx)
 {
-	struct target from = {.addr = ctx->user_ip4, .port = ctx->user_port};
+	struct target from = {.addr = addr_from4(ctx->user_ip4), .port = ctx->user_port};
 
 	restore(ctx, &from);
-	ctx->user_ip4 = from.addr;
+	ctx->user_ip4 = from.addr.w[3];
 	ctx->user_port = from.port;
 	return ALLOW;
 }
 
-// is_mapped tells whether an IPv6 socket speaks to an IPv4 address, ::ffff:a.b.c.d.
-static __always_inline bool is_mapped(struct bpf_sock_addr *ctx)
+static __always_inline struct target target6(struct bpf_sock_addr *ctx)
 {
-	return ctx->user_ip6[0] == 0 && ctx->user_ip6[1] == 0 && ctx->user_ip6[2] == bpf_htonl(0xffff);
+	struct target t = {.port = ctx->user_port};
+
+	t.addr.w[0] = ctx->user_ip6[0];
+	t.addr.w[1] = ctx->user_ip6[1];
+	t.addr.w[2] = ctx->user_ip6[2];
+	t.addr.w[3] = ctx->user_ip6[3];
+	return t;
+}
+
+static __always_inline void set_target6(struct bpf_sock_addr *ctx, const struct target *t)
+{
+	ctx->user_ip6[0] = t->addr.w[0];
+	ctx->user_ip6[1] = t->addr.w[1];
+	ctx->user_ip6[2] = t->addr.w[2];
+	ctx->user_ip6[3] = t->addr.w[3];
+	ctx->user_port = t->port;
+}
+
+// The addresses of IPv6 sockets may be mapped IPv4 ones, which is what the maps have too.
+static __always_inline int translate6(struct bpf_sock_addr *ctx, bool connecting)
+{
+	struct target to = target6(ctx);
+	int verdict = translate(ctx, &to, connecting);
+
+	set_target6(ctx, &to);
+	return verdict;
 }
 
 static __always_inline int restore6(struct bpf_sock_addr *ctx)
 {
-	struct target from = {.port = ctx->user_port};
+	struct target from = target6(ctx);
 
-	if (!is_mapped(ctx))
-		return ALLOW;
-	from.addr = ctx->user_ip6[3];
 	restore(ctx, &from);
-	ctx->user_ip6[3] = from.addr;
-	ctx->user_port = from.port;
+	set_target6(ctx, &from);
 	return ALLOW;
 }
 
@@ -183,16 +218,13 @@ int getpeername4(struct bpf_sock_addr *ctx)
 SEC("cgroup/connect6")
 int connect6(struct bpf_sock_addr *ctx)
 {
-	struct target to = {.port = ctx->user_port};
-	int verdict;
+	return translate6(ctx, true);
+}
 
-	if (!is_mapped(ctx))
-		return ALLOW;
-	to.addr = ctx->user_ip6[3];
-	verdict = translate(ctx, &to, true);
-	ctx->user_ip6[3] = to.addr;
-	ctx->user_port = to.port;
-	return verdict;
+SEC("cgroup/sendmsg6")
+int sendmsg6(struct bpf_sock_addr *ctx)
+{
+	return translate6(ctx, false);
 }
 
 SEC("cgroup/recvmsg6")

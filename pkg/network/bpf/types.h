@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // The types that programs and maps share. Addresses and ports are in network
-// byte order everywhere; times are seconds of the monotonic clock.
+// byte order everywhere; times are seconds of the monotonic clock. All addresses
+// have 128 bits: IPv4 is ::ffff:a.b.c.d, which must never come in by IPv6.
 #pragma once
 
 #include <linux/bpf.h>
@@ -9,11 +10,12 @@
 
 #define ETH_HLEN 14
 #define ETH_P_IP 0x0800
-#define ETH_P_ARP 0x0806
+#define ETH_P_IPV6 0x86DD
 
 #define IPPROTO_ICMP 1
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
+#define IPPROTO_ICMPV6 58
 
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
@@ -29,9 +31,16 @@
 #define true 1
 #define false 0
 
-// HAIRPIN is the pod's gateway. A pod that reaches itself through a service
-// sees this source, because it would refuse packets from its own address.
-#define HAIRPIN bpf_htonl(0xA9FE0101) // 169.254.1.1
+struct addr {
+	__be32 w[4];
+};
+
+#define MAPPED bpf_htonl(0xffff)
+
+// The source that a pod sees when it reaches itself through a service, because it
+// would refuse packets from its own address: 169.254.1.1 and fd6b:6f6d:6269::1.
+#define HAIRPIN4 {{0, 0, MAPPED, bpf_htonl(0xA9FE0101)}}
+#define HAIRPIN6 {{bpf_htonl(0xfd6b6f6d), bpf_htonl(0x62690000), 0, bpf_htonl(1)}}
 
 // Flows that are older than these seconds are forgotten when something else wants their place.
 #define UDP_IDLE 120
@@ -58,13 +67,14 @@ enum drop_reason {
 	DROP_REWRITE,         // the packet could not be changed
 	DROP_NODE_LOCAL,      // from outside to an address that serves only this node
 	DROP_MAP_FULL,        // the flow could not be remembered
+	DROP_POLICY,          // a network policy does not allow it
 	DROP_REASONS,
 };
 
 // tuple identifies a flow in one direction, as its packets look before translation.
 struct tuple {
-	__be32 saddr;
-	__be32 daddr;
+	struct addr saddr;
+	struct addr daddr;
 	__be16 sport; // ICMP echo: the identifier stands for the port of the one who asks
 	__be16 dport;
 	__u8 proto;
@@ -78,8 +88,8 @@ struct tuple {
 
 // flow is what the packets of a tuple are turned into.
 struct flow {
-	__be32 saddr;
-	__be32 daddr;
+	struct addr saddr;
+	struct addr daddr;
 	__be16 sport;
 	__be16 dport;
 	__u32 service; // id of the service, or 0
@@ -88,7 +98,7 @@ struct flow {
 };
 
 struct service_key {
-	__be32 addr; // 0: any address of this node
+	struct addr addr; // 0.0.0.0 or ::: any address of this node
 	__be16 port;
 	__u8 proto;
 	__u8 scope;
@@ -109,7 +119,7 @@ struct slot_key {
 };
 
 struct backend {
-	__be32 addr;
+	struct addr addr;
 	__be16 port;
 	__u16 flags;
 };
@@ -117,19 +127,18 @@ struct backend {
 // member_key exists for each backend of a service, to ask whether it still is one.
 struct member_key {
 	__u32 service;
-	__be32 addr;
+	struct addr addr;
 	__be16 port;
 	__u16 pad;
 };
 
 struct affinity_key {
-	__u64 client; // address, or cookie of the network namespace with the top bit set
+	struct addr client; // or ff00::<cookie of the network namespace>
 	__u32 service;
-	__u32 pad;
 };
 
 struct affinity {
-	__be32 addr;
+	struct addr addr;
 	__be16 port;
 	__u16 pad;
 	__u32 seen;
@@ -138,15 +147,16 @@ struct affinity {
 // endpoint is a pod of this node.
 struct endpoint {
 	__u32 ifindex; // host side of the pair
-	__u32 flags;
+	__u32 ingress; // the set of policy rules for connections to it; 0: none
+	__u32 egress;  // and from it
 	__u8 mac[6];
 	__u8 host_mac[6];
 };
 
 // device is a network device at which traffic enters and leaves the node.
 struct device {
-	__be32 masquerade;
-	__u32 flags;
+	struct addr masquerade4; // all zero: this family is not masqueraded
+	struct addr masquerade6;
 };
 
 enum local_kind {
@@ -160,16 +170,15 @@ enum prefix_kind {
 };
 
 struct prefix_key {
-	__u32 bits;
-	__be32 addr;
+	__u32 bits; // of 128; for IPv4 96 more than its own
+	struct addr addr;
 };
 
 struct fragment_key {
-	__be32 saddr;
-	__be32 daddr;
-	__be16 id;
-	__u8 proto;
-	__u8 pad;
+	struct addr saddr;
+	struct addr daddr;
+	__be32 id;
+	__u32 proto;
 };
 
 struct ports {
@@ -180,16 +189,63 @@ struct ports {
 // socket_key finds what a socket's connection was translated from or to.
 struct socket_key {
 	__u64 cookie;
-	__be32 addr;
+	struct addr addr;
 	__be16 port;
 	__u16 dir; // 0: backend to service, 1: service to backend
+	__u32 pad;
 };
 
 struct socket_peer {
-	__be32 addr;
+	struct addr addr;
 	__be16 port;
 	__u16 pad;
 	__u32 service;
+};
+
+// class_key finds the class of an address, by longest prefix. The sets of each run of
+// Kombi have an epoch in their first bits, and with it classes of their own.
+#define EPOCH_SHIFT 28
+
+struct class_key {
+	__u32 bits; // 32 for the epoch and those of the address
+	__u32 epoch;
+	struct addr addr;
+};
+
+// rule_key finds what policy says, by longest prefix. The first 64 bits are a rule
+// for all traffic with the class, then come the protocol and the port.
+struct rule_key {
+	__u32 bits;
+	__u32 set;
+	__u32 class; // of the peer's address; 0: it has none
+	__be16 proto;
+	__be16 port;
+};
+
+struct rule {
+	__u32 allow;
+	__u32 policy; // number of the policy that decided
+};
+
+// connection is what is remembered of a flow of a pod with policy, for both of its
+// directions; low and high are its ends in the order of their addresses and ports.
+struct connection_key {
+	struct addr low;
+	struct addr high;
+	__be16 low_port;
+	__be16 high_port;
+	__u32 proto;
+};
+
+#define CONN_FROM_HIGH 1 // the high end opened it
+#define CONN_CLOSED 2
+#define CONN_EITHER 4 // either end may have opened it: its beginning was not seen
+
+struct connection {
+	__u32 flags;
+	__u32 seen;
+	__u32 egress;  // generation of policy in which its opener was found allowed, or 0
+	__u32 ingress; // the same for its other end
 };
 
 struct counter {

@@ -24,6 +24,7 @@ func (d *Datapath) AttachSockets(path string) error {
 		{"sock_recvmsg6", d.objs.Recvmsg6, ebpf.AttachCGroupUDP6Recvmsg},
 		{"sock_getpeername6", d.objs.Getpeername6, ebpf.AttachCgroupInet6GetPeername},
 		{"sock_sendmsg4", d.objs.Sendmsg4, ebpf.AttachCGroupUDP4Sendmsg},
+		{"sock_sendmsg6", d.objs.Sendmsg6, ebpf.AttachCGroupUDP6Sendmsg},
 		{"sock_connect4", d.objs.Connect4, ebpf.AttachCGroupInet4Connect},
 		{"sock_connect6", d.objs.Connect6, ebpf.AttachCGroupInet6Connect},
 	}

@@ -26,7 +26,7 @@ import (
 )
 
 // schema names the layout of the maps. Change it with any incompatible change of types.h.
-const schema = "v1"
+const schema = "v2"
 
 // Options configure Load.
 type Options struct {
@@ -51,6 +51,9 @@ type Datapath struct {
 	mu       sync.Mutex
 	links    map[string]link.Link // only those that are not pinned
 	services *ServiceMaps
+	policy   *PolicyMaps
+
+	endpoints sync.Mutex // a value of the map is read and written by two owners
 }
 
 // Load loads the programs and creates the maps or takes over those of the
@@ -76,7 +79,7 @@ func Load(opts Options) (*Datapath, error) {
 		}
 	}()
 	if d.pinDir != "" {
-		for _, dir := range []string{d.mapDir(), d.linkDir()} {
+		for _, dir := range []string{d.MapDir(), d.linkDir()} {
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return nil, fmt.Errorf("cannot pin network maps: %w", err)
 			}
@@ -96,13 +99,17 @@ func Load(opts Options) (*Datapath, error) {
 			if _, ok := reuse[name]; ok {
 				continue
 			}
-			if err := m.Pin(filepath.Join(d.mapDir(), name)); err != nil {
+			if err := m.Pin(filepath.Join(d.MapDir(), name)); err != nil {
 				_ = d.Close()
 				return nil, fmt.Errorf("cannot pin network map %s: %w", name, err)
 			}
 		}
 	}
 	d.services = newServiceMaps(&d.objs.KombiMaps)
+	if d.policy, err = newPolicyMaps(&d.objs.KombiMaps); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
 	return d, nil
 }
 
@@ -138,7 +145,7 @@ func (d *Datapath) oldSchemas() []string {
 		return nil
 	}
 	dirs, _ := filepath.Glob(filepath.Join(d.pinDir, "maps-*"))
-	return slices.DeleteFunc(dirs, func(dir string) bool { return dir == d.mapDir() })
+	return slices.DeleteFunc(dirs, func(dir string) bool { return dir == d.MapDir() })
 }
 
 // hasLinks reports whether programs of a process before are attached.
@@ -150,7 +157,9 @@ func (d *Datapath) hasLinks() bool {
 	return err == nil && len(entries) > 0
 }
 
-func (d *Datapath) mapDir() string  { return filepath.Join(d.pinDir, "maps-"+schema) }
+// MapDir is where the maps are pinned.
+func (d *Datapath) MapDir() string { return filepath.Join(d.pinDir, "maps-"+schema) }
+
 func (d *Datapath) linkDir() string { return filepath.Join(d.pinDir, "links") }
 
 // pinned opens the maps of the process before, and forgets those that do not fit.
@@ -160,7 +169,7 @@ func (d *Datapath) pinned(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, erro
 		if ms.Flags&unix.BPF_F_RDONLY_PROG != 0 || name[0] == '.' {
 			continue
 		}
-		path := filepath.Join(d.mapDir(), name)
+		path := filepath.Join(d.MapDir(), name)
 		m, err := ebpf.LoadPinnedMap(path, nil)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -187,6 +196,8 @@ func (d *Datapath) maps() map[string]*ebpf.Map {
 		bpf.KombiMapEndpoints: m.Endpoints, bpf.KombiMapFlows: m.Flows, bpf.KombiMapFragments: m.Fragments,
 		bpf.KombiMapLocals: m.Locals, bpf.KombiMapMembers: m.Members, bpf.KombiMapPrefixes: m.Prefixes,
 		bpf.KombiMapServices: m.Services, bpf.KombiMapSlots: m.Slots, bpf.KombiMapSockets: m.Sockets,
+		bpf.KombiMapClasses: m.Classes, bpf.KombiMapRules: m.Rules, bpf.KombiMapConnections: m.Connections,
+		bpf.KombiMapGeneration: m.Generation,
 	}
 }
 
@@ -217,7 +228,7 @@ func netnsCookie() (uint64, error) {
 
 // size chooses how much the node remembers: about 1/2000 of the memory for flows.
 func size(spec *ebpf.CollectionSpec, flows int) {
-	const flowBytes = 120 // key, value and what the kernel adds to an entry
+	const flowBytes = 180 // key, value and what the kernel adds to an entry
 	if flows == 0 {
 		var si unix.Sysinfo_t
 		if unix.Sysinfo(&si) == nil {
@@ -226,6 +237,7 @@ func size(spec *ebpf.CollectionSpec, flows int) {
 		flows = min(max(flows, 16384), 262144)
 	}
 	spec.Maps[bpf.KombiMapFlows].MaxEntries = uint32(flows)
+	spec.Maps[bpf.KombiMapConnections].MaxEntries = uint32(max(flows/2, 8192))
 	spec.Maps[bpf.KombiMapSockets].MaxEntries = uint32(max(flows/4, 4096))
 	spec.Maps[bpf.KombiMapAffinities].MaxEntries = uint32(max(flows/8, 4096))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -20,13 +19,19 @@ type Endpoint struct {
 	MAC, HostMAC net.HardwareAddr
 }
 
-// SetEndpoint makes the programs know a pod.
+// SetEndpoint makes the programs know a pod. Policy that it has already stays.
 func (d *Datapath) SetEndpoint(addr netip.Addr, ep Endpoint) error {
-	key, err := ip4(addr)
-	if err != nil {
-		return err
+	if !addr.IsValid() {
+		return invalid("the pod", addr)
 	}
-	v := bpf.KombiEndpoint{Ifindex: uint32(ep.Ifindex)}
+	d.endpoints.Lock()
+	defer d.endpoints.Unlock()
+	key := addr16(addr)
+	var v bpf.KombiEndpoint
+	if err := ignoreMissing(d.objs.Endpoints.Lookup(key, &v)); err != nil {
+		return fmt.Errorf("cannot look for pod %s: %w", addr, err)
+	}
+	v.Ifindex = uint32(ep.Ifindex)
 	copy(v.Mac[:], ep.MAC)
 	copy(v.HostMac[:], ep.HostMAC)
 	if err := d.objs.Endpoints.Put(key, v); err != nil {
@@ -37,12 +42,8 @@ func (d *Datapath) SetEndpoint(addr netip.Addr, ep Endpoint) error {
 
 // EndpointIfindex returns the device of a known pod, or 0.
 func (d *Datapath) EndpointIfindex(addr netip.Addr) int {
-	key, err := ip4(addr)
-	if err != nil {
-		return 0
-	}
 	var v bpf.KombiEndpoint
-	if d.objs.Endpoints.Lookup(key, &v) != nil {
+	if d.objs.Endpoints.Lookup(addr16(addr), &v) != nil {
 		return 0
 	}
 	return int(v.Ifindex)
@@ -50,20 +51,20 @@ func (d *Datapath) EndpointIfindex(addr netip.Addr) int {
 
 // DeleteEndpoint forgets a pod.
 func (d *Datapath) DeleteEndpoint(addr netip.Addr) error {
-	key, err := ip4(addr)
-	if err != nil {
-		return err
-	}
-	return ignoreMissing(d.objs.Endpoints.Delete(key))
+	d.endpoints.Lock()
+	defer d.endpoints.Unlock()
+	return ignoreMissing(d.objs.Endpoints.Delete(addr16(addr)))
 }
 
 // KeepEndpoints forgets all pods that are not listed.
 func (d *Datapath) KeepEndpoints(keep map[netip.Addr]bool) error {
-	var k uint32
+	d.endpoints.Lock()
+	defer d.endpoints.Unlock()
+	var k bpf.KombiAddr
 	var v bpf.KombiEndpoint
-	var gone []uint32
+	var gone []bpf.KombiAddr
 	for it := d.objs.Endpoints.Iterate(); it.Next(&k, &v); {
-		if !keep[addr4(k)] {
+		if !keep[addrOf(k)] {
 			gone = append(gone, k)
 		}
 	}
@@ -83,11 +84,9 @@ const (
 
 // SetLocals replaces the addresses of the host.
 func (d *Datapath) SetLocals(addrs map[netip.Addr]LocalKind) error {
-	want := map[uint32]uint32{}
+	want := map[bpf.KombiAddr]uint32{}
 	for a, kind := range addrs {
-		if k, err := ip4(a); err == nil {
-			want[k] = uint32(kind)
-		}
+		want[addr16(a)] = uint32(kind)
 	}
 	return replace(d.objs.Locals, want)
 }
@@ -105,21 +104,25 @@ const (
 func (d *Datapath) SetPrefixes(prefixes map[netip.Prefix]PrefixKind) error {
 	want := map[bpf.KombiPrefixKey]uint32{}
 	for p, kind := range prefixes {
-		if k, err := ip4(p.Addr()); err == nil {
-			want[bpf.KombiPrefixKey{Bits: uint32(p.Bits()), Addr: k}] = uint32(kind)
-		}
+		want[prefix16(p)] = uint32(kind)
 	}
 	return replace(d.objs.Prefixes, want)
 }
 
-// SetDevices replaces the devices that lead out of the node; the values are the
-// addresses that pods' traffic gets there.
-func (d *Datapath) SetDevices(masquerade map[int]netip.Addr) error {
+// Masquerade holds the addresses that pods' traffic gets at a device. Traffic of a
+// family without one keeps its source.
+type Masquerade struct{ IPv4, IPv6 netip.Addr }
+
+// SetDevices replaces the devices that lead out of the node.
+func (d *Datapath) SetDevices(devices map[int]Masquerade) error {
 	want := map[uint32]bpf.KombiDevice{}
-	for i, a := range masquerade {
+	for i, m := range devices {
 		var v bpf.KombiDevice
-		if a.IsValid() {
-			v.Masquerade, _ = ip4(a)
+		if m.IPv4.IsValid() {
+			v.Masquerade4 = addr16(m.IPv4)
+		}
+		if m.IPv6.IsValid() {
+			v.Masquerade6 = addr16(m.IPv6)
 		}
 		want[uint32(i)] = v
 	}
@@ -167,22 +170,4 @@ func ignoreMissing(err error) error {
 		return nil
 	}
 	return err
-}
-
-// ip4 returns an IPv4 address as the programs see it: in network byte order.
-func ip4(a netip.Addr) (uint32, error) {
-	a = a.Unmap()
-	if !a.Is4() {
-		return 0, fmt.Errorf("%s is not an IPv4 address; IPv6 is not supported yet", a)
-	}
-	b := a.As4()
-	return *(*uint32)(unsafe.Pointer(&b)), nil
-}
-
-func addr4(k uint32) netip.Addr { return netip.AddrFrom4(*(*[4]byte)(unsafe.Pointer(&k))) }
-
-// port16 returns a port as the programs see it.
-func port16(p uint16) uint16 {
-	b := [2]byte{byte(p >> 8), byte(p)}
-	return *(*uint16)(unsafe.Pointer(&b))
 }

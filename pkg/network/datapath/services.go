@@ -45,10 +45,7 @@ func (s *ServiceMaps) Sync(want map[services.Frontend]services.Entry) error {
 	}
 	keep := map[bpf.KombiServiceKey]bool{}
 	for f, e := range want {
-		k, err := serviceKey(f)
-		if err != nil {
-			continue // IPv6 has no programs yet
-		}
+		k := serviceKey(f)
 		keep[k] = true
 		if err := s.put(k, e); err != nil {
 			return fmt.Errorf("%s: %w", f, err)
@@ -66,12 +63,10 @@ func (s *ServiceMaps) Sync(want map[services.Frontend]services.Entry) error {
 
 // Apply makes one change.
 func (s *ServiceMaps) Apply(c services.Change) error {
-	k, err := serviceKey(c.Frontend)
-	if err != nil {
-		return nil
-	}
+	k := serviceKey(c.Frontend)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var err error
 	if c.Entry == nil {
 		err = s.remove(k)
 	} else {
@@ -104,11 +99,7 @@ func (s *ServiceMaps) put(k bpf.KombiServiceKey, e services.Entry) error {
 	want := make([]bpf.KombiBackend, 0, len(e.Backends))
 	member := map[bpf.KombiBackend]bool{}
 	for _, b := range e.Backends {
-		a, err := ip4(b.Addr())
-		if err != nil {
-			continue
-		}
-		w := bpf.KombiBackend{Addr: a, Port: port16(b.Port())}
+		w := bpf.KombiBackend{Addr: addr16(b.Addr()), Port: port16(b.Port())}
 		want = append(want, w)
 		member[w] = true
 		if err := s.m.Members.Put(memberKey(id, w), uint32(1)); err != nil {
@@ -217,9 +208,8 @@ func (s *ServiceMaps) sweep() error {
 	return deleteAll(s.m.Members, oldMembers)
 }
 
-func serviceKey(f services.Frontend) (bpf.KombiServiceKey, error) {
-	a, err := ip4(f.Addr)
-	return bpf.KombiServiceKey{Addr: a, Port: port16(f.Port), Proto: uint8(f.Proto), Scope: uint8(f.Scope)}, err
+func serviceKey(f services.Frontend) bpf.KombiServiceKey {
+	return bpf.KombiServiceKey{Addr: addr16(f.Addr), Port: port16(f.Port), Proto: uint8(f.Proto), Scope: uint8(f.Scope)}
 }
 
 func memberKey(id uint32, b bpf.KombiBackend) bpf.KombiMemberKey {
@@ -228,10 +218,7 @@ func memberKey(id uint32, b bpf.KombiBackend) bpf.KombiMemberKey {
 
 // Backends returns the backends of a frontend, and whether it is known.
 func (s *ServiceMaps) Backends(f services.Frontend) ([]netip.AddrPort, bool) {
-	k, err := serviceKey(f)
-	if err != nil {
-		return nil, false
-	}
+	k := serviceKey(f)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.have[k]
@@ -240,7 +227,7 @@ func (s *ServiceMaps) Backends(f services.Frontend) ([]netip.AddrPort, bool) {
 	}
 	var out []netip.AddrPort
 	for _, b := range h.slots {
-		out = append(out, netip.AddrPortFrom(addr4(b.Addr), port16(b.Port)))
+		out = append(out, netip.AddrPortFrom(addrOf(b.Addr), port16(b.Port)))
 	}
 	return out, true
 }

@@ -5,11 +5,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
 func TestPoolRotates(t *testing.T) {
-	p, err := NewPool(netip.MustParsePrefix("10.42.0.0/29"), netip.Addr{})
+	p, err := NewPool(netip.MustParsePrefix("10.42.0.0/29"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func TestPoolRotates(t *testing.T) {
 }
 
 func TestPoolGoesOnAfterRestart(t *testing.T) {
-	p, err := NewPool(netip.MustParsePrefix("10.42.0.0/24"), netip.MustParseAddr("10.42.0.254"))
+	p, err := NewPool(netip.MustParsePrefix("10.42.0.0/24"), []netip.Addr{netip.MustParseAddr("10.42.0.254")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +51,11 @@ func TestPoolGoesOnAfterRestart(t *testing.T) {
 
 func TestPoolRefuses(t *testing.T) {
 	for _, prefix := range []string{"10.42.0.0/32", "10.42.0.0/31", "10.42.0.1/24"} {
-		if _, err := NewPool(netip.MustParsePrefix(prefix), netip.Addr{}); err == nil {
+		if _, err := NewPool(netip.MustParsePrefix(prefix), nil); err == nil {
 			t.Errorf("%s is accepted", prefix)
 		}
 	}
-	if _, err := NewPool(netip.MustParsePrefix("fd00::/64"), netip.Addr{}); err != nil {
+	if _, err := NewPool(netip.MustParsePrefix("fd00::/64"), nil); err != nil {
 		t.Errorf("IPv6: %v", err)
 	}
 }
@@ -65,7 +66,7 @@ func TestStoreSurvivesDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec := &Record{ContainerID: "../evil", IfName: "eth0", Addr: netip.MustParseAddr("10.42.0.7"), HostDevice: "kmb0"}
+	rec := &Record{ContainerID: "../evil", IfName: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("10.42.0.7"), netip.MustParseAddr("fd42::7")}, HostDevice: "kmb0"}
 	if err := s.Put(rec); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestStoreSurvivesDamage(t *testing.T) {
 	if err == nil {
 		t.Error("damage is not reported")
 	}
-	if len(got) != 1 || got[0].Addr != rec.Addr || got[0].Key() != rec.Key() {
+	if len(got) != 1 || !slices.Equal(got[0].Addrs, rec.Addrs) || got[0].Key() != rec.Key() {
 		t.Fatalf("got %+v", got)
 	}
 	if got, err = s.Load(); err != nil || len(got) != 1 {
@@ -94,8 +95,8 @@ func TestStoreSurvivesDamage(t *testing.T) {
 	if entries, _ := os.ReadDir(filepath.Dir(dir)); len(entries) != 1 {
 		t.Errorf("something was written outside of the store: %v", entries)
 	}
-	s.SetLast(rec.Addr)
-	if s.Last() != rec.Addr {
+	s.SetLast(rec.Addrs)
+	if !slices.Equal(s.Last(), rec.Addrs) {
 		t.Errorf("last is %v", s.Last())
 	}
 }

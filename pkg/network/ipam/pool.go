@@ -22,16 +22,19 @@ type Pool struct {
 }
 
 // NewPool returns a pool of prefix, which has room for at least two addresses.
-// The search starts after last, if that is valid.
-func NewPool(prefix netip.Prefix, last netip.Addr) (*Pool, error) {
+// The search starts after the one of the last addresses that is in it.
+func NewPool(prefix netip.Prefix, lasts []netip.Addr) (*Pool, error) {
 	if prefix != prefix.Masked() {
 		return nil, fmt.Errorf("pod prefix %s has host bits set; use %s", prefix, prefix.Masked())
 	}
 	if room := prefix.Addr().BitLen() - prefix.Bits(); room < 2 {
 		return nil, fmt.Errorf("pod prefix %s is too small; it needs at least 4 addresses", prefix)
 	}
-	if !prefix.Contains(last) {
-		last = prefix.Addr()
+	last := prefix.Addr()
+	for _, a := range lasts {
+		if prefix.Contains(a) {
+			last = a
+		}
 	}
 	return &Pool{prefix: prefix, last: last, used: map[netip.Addr]struct{}{}}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/kombi-k8s/kombi/pkg/network/services"
@@ -20,9 +21,10 @@ type Record struct {
 	// Netns is the path of the pod's network namespace.
 	Netns string `json:"netns"`
 	// Namespace and Pod name the pod, for people.
-	Namespace string     `json:"namespace,omitempty"`
-	Pod       string     `json:"pod,omitempty"`
-	Addr      netip.Addr `json:"addr"`
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	// Addrs has one address of each family that the node's pods have.
+	Addrs []netip.Addr `json:"addrs"`
 	// HostDevice is the host's side of the pair.
 	HostDevice string `json:"hostDevice"`
 	// MAC and HostMAC are the addresses of the two sides.
@@ -74,7 +76,7 @@ func (s *Store) Load() ([]*Record, error) {
 		if err == nil {
 			err = json.Unmarshal(raw, r)
 		}
-		if err == nil && (!r.Addr.IsValid() || r.ContainerID == "" || r.HostDevice == "") {
+		if err == nil && (!valid(r.Addrs) || r.ContainerID == "" || r.HostDevice == "") {
 			err = errors.New("incomplete")
 		}
 		if err != nil {
@@ -94,7 +96,7 @@ func (s *Store) Put(r *Record) error {
 		return err
 	}
 	if err := writeDurably(s.path(r.Key()), raw); err != nil {
-		return fmt.Errorf("cannot record pod address %s: %w", r.Addr, err)
+		return fmt.Errorf("cannot record the pod's addresses %s: %w", r.Addrs, err)
 	}
 	return nil
 }
@@ -107,19 +109,31 @@ func (s *Store) Delete(key string) error {
 	return nil
 }
 
-// Last returns the address that was handed out last, if that is known.
-func (s *Store) Last() netip.Addr {
-	raw, err := os.ReadFile(filepath.Join(s.dir, "last"))
-	if err != nil {
-		return netip.Addr{}
-	}
-	a, _ := netip.ParseAddr(strings.TrimSpace(string(raw)))
-	return a
+func valid(addrs []netip.Addr) bool {
+	return len(addrs) > 0 && !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !a.IsValid() })
 }
 
-// SetLast notes the address that was handed out last. It is only a hint, so it is not made durable.
-func (s *Store) SetLast(a netip.Addr) {
-	_ = os.WriteFile(filepath.Join(s.dir, "last"), []byte(a.String()+"\n"), 0o600)
+// Last returns the addresses that were handed out last, if that is known.
+func (s *Store) Last() (out []netip.Addr) {
+	raw, err := os.ReadFile(filepath.Join(s.dir, "last"))
+	if err != nil {
+		return nil
+	}
+	for _, line := range strings.Fields(string(raw)) {
+		if a, err := netip.ParseAddr(line); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// SetLast notes the addresses that were handed out last. They are only a hint, so they are not made durable.
+func (s *Store) SetLast(addrs []netip.Addr) {
+	var text strings.Builder
+	for _, a := range addrs {
+		text.WriteString(a.String() + "\n")
+	}
+	_ = os.WriteFile(filepath.Join(s.dir, "last"), []byte(text.String()), 0o600)
 }
 
 func (s *Store) path(key string) string {
