@@ -27,7 +27,7 @@ func Cleanup(opts Options) error {
 			errs = append(errs, deletePair(l.Attrs().Name))
 		}
 	}
-	errs = append(errs, removeUnreachable(opts.ClusterCIDRs))
+	errs = append(errs, removeRoutes(opts.ClusterCIDRs))
 	if opts.PinDir != "" {
 		errs = append(errs, datapath.RemoveAll(opts.PinDir))
 	}

@@ -25,16 +25,20 @@ type devices struct {
 	dp   *datapath.Datapath
 	// lost is told of a pod's route that somebody else removed.
 	lost func(ifindex int)
+	// changed is told that addresses, routes or devices are others now.
+	changed func()
 
 	mu       sync.Mutex
 	hold     bool           // leave the programs of an older layout attached
 	attached map[string]int // name to index
 	current  map[int]datapath.Masquerade
-	mtu      int
+	mtu      int // the smallest of the devices
+	overlay  []netip.Addr
+	header   int // what the overlay adds to a packet
 }
 
 func newDevices(opts Options, dp *datapath.Datapath) *devices {
-	return &devices{opts: opts, dp: dp, attached: map[string]int{}, lost: func(int) {}}
+	return &devices{opts: opts, dp: dp, attached: map[string]int{}, lost: func(int) {}, changed: func() {}}
 }
 
 // MTU returns the size that pods' packets may have.
@@ -45,9 +49,32 @@ func (d *devices) MTU() int {
 	case d.opts.MTU > 0:
 		return d.opts.MTU
 	case d.mtu > 0:
+		return d.mtu - d.header
+	}
+	return 1500 - d.header
+}
+
+// underlayMTU is what packets between nodes may have.
+func (d *devices) underlayMTU() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mtu > 0 {
 		return d.mtu
 	}
 	return 1500
+}
+
+// setOverlay tells the node's addresses in the overlay, and what it adds to each packet.
+func (d *devices) setOverlay(addrs []netip.Addr, header int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if slices.Equal(d.overlay, addrs) && d.header == header {
+		return
+	}
+	d.overlay, d.header = addrs, header
+	if err := d.update(); err != nil {
+		d.opts.Log.Warn("cannot follow the node's devices; trying again", "error", err)
+	}
 }
 
 // setHold says whether programs must stay as they are.
@@ -61,6 +88,11 @@ func (d *devices) setHold(hold bool) {
 func (d *devices) refresh() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.update()
+}
+
+// update is refresh under the lock.
+func (d *devices) update() error {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return fmt.Errorf("cannot list network devices: %w", err)
@@ -95,9 +127,17 @@ func (d *devices) refresh() error {
 	d.mtu = 0
 	for _, l := range out {
 		a := l.Attrs()
-		masquerade[a.Index] = datapath.Masquerade{
+		m := datapath.Masquerade{
 			IPv4: d.sourceAddr(byLink[a.Index], netip.Addr.Is4), IPv6: d.sourceAddr(byLink[a.Index], netip.Addr.Is6),
 		}
+		for _, own := range d.overlay {
+			if own.Is4() {
+				m.Overlay4 = own
+			} else {
+				m.Overlay6 = own
+			}
+		}
+		masquerade[a.Index] = m
 		if d.mtu == 0 || a.MTU < d.mtu {
 			d.mtu = a.MTU
 		}
@@ -126,7 +166,7 @@ func (d *devices) attachTo(out []netlink.Link) error {
 			continue
 		}
 		d.attached[a.Name] = a.Index
-		d.opts.Log.Info("serving the node's device", "device", a.Name, "addresses", d.current[a.Index])
+		d.opts.Log.Info("serving the node's device", "device", a.Name, "address", d.current[a.Index].IPv4, "address6", d.current[a.Index].IPv6)
 	}
 	for name := range maps.Clone(d.attached) {
 		if _, ok := want[name]; !ok {
@@ -258,6 +298,9 @@ func (d *devices) followOnce(ctx context.Context) error {
 			if !ok {
 				return errors.New("the kernel stopped reporting route changes")
 			}
+			if u.Protocol == routeProtocol {
+				continue // ours
+			}
 			if isHost(u.Dst) {
 				if u.Type == unix.RTM_DELROUTE {
 					d.lost(u.LinkIndex)
@@ -279,6 +322,7 @@ func (d *devices) followOnce(ctx context.Context) error {
 				d.opts.Log.Warn("cannot follow the node's devices; trying again", "err", err)
 				due = time.After(5 * time.Second)
 			}
+			d.changed()
 		}
 	}
 }

@@ -45,6 +45,7 @@ type mode struct {
 	sockets bool
 	noTCX   bool
 	dual    bool // pods and services have IPv6 as well
+	backend string
 }
 
 var modes = []mode{
@@ -86,6 +87,7 @@ func newEnv(t *testing.T, m mode) *env {
 		PinDir:         "/sys/fs/bpf/kombi-test",
 		NodeLocalAddrs: []netip.Addr{netip.MustParseAddr(dnsAddr)},
 		noTCX:          m.noTCX,
+		Backend:        m.backend,
 	}
 	podCIDRs := []string{"10.42.0.0/24"}
 	if m.dual {

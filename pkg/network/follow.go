@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -40,10 +39,20 @@ func (n *Network) follow(ctx context.Context) error {
 		}
 	}
 	prefixes := make(chan []netip.Prefix, 1)
-	inform(ctx, client, client.CoreV1().Nodes().List, client.CoreV1().Nodes().Watch, &corev1.Node{},
-		func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", n.opts.NodeName).String()
-		}, trimNode, n.onNode(prefixes), func(*corev1.Node) {})
+	own := n.onNode(prefixes)
+	nodes := inform(ctx, client, client.CoreV1().Nodes().List, client.CoreV1().Nodes().Watch, &corev1.Node{}, everything, trimNode,
+		func(node *corev1.Node) {
+			if node.Name == n.opts.NodeName {
+				own(node)
+			} else {
+				n.peers.set(node.Name, peer{addrs: internalAddrs(node), prefixes: podPrefixes(node)})
+			}
+			n.enforcer.setNode(node)
+		},
+		func(node *corev1.Node) {
+			n.peers.remove(node.Name)
+			n.enforcer.deleteNode(node)
+		})
 	svcs := inform(ctx, client, client.CoreV1().Services("").List, client.CoreV1().Services("").Watch, &corev1.Service{},
 		func(o *metav1.ListOptions) { o.LabelSelector = ours }, trimService,
 		n.table.SetService, func(s *corev1.Service) { n.table.DeleteService(s.Namespace, s.Name) })
@@ -61,7 +70,7 @@ func (n *Network) follow(ctx context.Context) error {
 
 	waiting := n.complain(ctx)
 	waiting("Services and EndpointSlices from the API; is it up, and may the network's identity list them?")
-	if !waitFor(ctx, svcs, eps) {
+	if !waitFor(ctx, svcs, eps, nodes) {
 		return nil
 	}
 	waiting("the network policies of the API; may the network's identity list them?")
@@ -161,6 +170,8 @@ func (n *Network) openFor(prefixes []netip.Prefix) error {
 	if err := n.pods.setPrefixes(prefixes); err != nil {
 		return err
 	}
+	n.peers.setOwn(prefixes)
+	n.peers.sweep()
 	n.pods.open()
 	if err := writeConf(n.opts); err != nil {
 		return err
@@ -199,18 +210,7 @@ func (n *Network) flush() error {
 func (n *Network) onNode(out chan []netip.Prefix) func(*corev1.Node) {
 	var last []netip.Prefix
 	return func(node *corev1.Node) {
-		cidrs := node.Spec.PodCIDRs
-		if len(cidrs) == 0 && node.Spec.PodCIDR != "" {
-			cidrs = []string{node.Spec.PodCIDR}
-		}
-		var prefixes []netip.Prefix
-		for _, c := range cidrs {
-			p, err := netip.ParsePrefix(c)
-			taken := slices.ContainsFunc(prefixes, func(q netip.Prefix) bool { return q.Addr().Is4() == p.Addr().Is4() })
-			if err == nil && !taken {
-				prefixes = append(prefixes, p)
-			}
-		}
+		prefixes := podPrefixes(node)
 		if len(prefixes) == 0 || slices.Equal(prefixes, last) {
 			return
 		}
@@ -221,6 +221,22 @@ func (n *Network) onNode(out chan []netip.Prefix) func(*corev1.Node) {
 		}
 		out <- prefixes
 	}
+}
+
+// podPrefixes are the prefixes of a node's pods, one of each family.
+func podPrefixes(node *corev1.Node) (out []netip.Prefix) {
+	cidrs := node.Spec.PodCIDRs
+	if len(cidrs) == 0 && node.Spec.PodCIDR != "" {
+		cidrs = []string{node.Spec.PodCIDR}
+	}
+	for _, c := range cidrs {
+		p, err := netip.ParsePrefix(c)
+		taken := slices.ContainsFunc(out, func(q netip.Prefix) bool { return q.Addr().Is4() == p.Addr().Is4() })
+		if err == nil && !taken {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
 }
 
 // inform calls set and gone for all objects of a kind, as they are and as they
@@ -279,9 +295,11 @@ func trimMeta(m *metav1.ObjectMeta, labels ...string) {
 }
 
 func trimNode(n *corev1.Node) {
+	labels := n.Labels
 	trimMeta(&n.ObjectMeta)
+	n.Labels = labels
 	n.Spec = corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs}
-	n.Status = corev1.NodeStatus{}
+	n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses}
 }
 
 func trimService(s *corev1.Service) {

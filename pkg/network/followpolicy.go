@@ -15,8 +15,8 @@ import (
 	policyclient "sigs.k8s.io/network-policy-api/pkg/client/clientset/versioned"
 )
 
-// follow keeps policy in line with the API. Pods, namespaces and nodes are followed
-// once there is a policy that could look at them.
+// follow keeps policy in line with the API. Pods and namespaces are followed once
+// there is a policy that could look at them.
 func (e *enforcer) follow(ctx context.Context, client kubernetes.Interface, cluster policyclient.Interface) error {
 	synced := []cache.InformerSynced{
 		inform(ctx, client, client.NetworkingV1().NetworkPolicies("").List, client.NetworkingV1().NetworkPolicies("").Watch,
@@ -103,16 +103,16 @@ func (e *enforcer) followPeers(ctx context.Context, client kubernetes.Interface)
 			},
 			func(n *corev1.Namespace) { e.change(func() { e.engine.SetNamespace(n.Name, n.Labels) }) },
 			func(n *corev1.Namespace) { e.change(func() { e.engine.DeleteNamespace(n.Name) }) }),
-		inform(ctx, client, core.Nodes().List, core.Nodes().Watch, &corev1.Node{}, everything,
-			func(n *corev1.Node) {
-				labels, addrs := n.Labels, n.Status.Addresses
-				trimNode(n)
-				n.Labels, n.Status.Addresses = labels, addrs
-			},
-			func(n *corev1.Node) { e.change(func() { e.engine.SetNode(n.Name, n.Labels, nodeAddrs(n)) }) },
-			func(n *corev1.Node) { e.change(func() { e.engine.DeleteNode(n.Name) }) }),
 		inform(ctx, client, core.Pods("").List, core.Pods("").Watch, &corev1.Pod{}, everything, trimPod, e.setPod, e.deletePod),
 	}
+}
+
+func (e *enforcer) setNode(n *corev1.Node) {
+	e.change(func() { e.engine.SetNode(n.Name, n.Labels, nodeAddrs(n)) })
+}
+
+func (e *enforcer) deleteNode(n *corev1.Node) {
+	e.change(func() { e.engine.DeleteNode(n.Name) })
 }
 
 func (e *enforcer) setNetworkPolicy(p *networkingv1.NetworkPolicy) {

@@ -34,6 +34,7 @@ type Network struct {
 	pods     *pods
 	devices  *devices
 	enforcer *enforcer
+	peers    *peers
 	deferred bool // programs wait for the services to be filled in
 
 	apply  sync.Mutex // one writer of services at a time
@@ -106,6 +107,8 @@ func (n *Network) setUp(dp *datapath.Datapath) error {
 	n.table = services.NewTable(services.Config{NodeName: n.opts.NodeName, Untouched: n.opts.NodeLocalAddrs})
 	n.devices = newDevices(n.opts, dp)
 	n.enforcer = newEnforcer(n.opts, dp)
+	n.peers = newPeers(n.opts, dp, n.devices)
+	n.devices.changed = n.peers.refresh
 	n.pods = newPods(n.opts, dp, store, n.table, n.devices, n.enforcer)
 	n.pods.flush = n.flush
 

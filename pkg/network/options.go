@@ -45,6 +45,9 @@ type Options struct {
 	// NodePortRange is the range from which the API allocates node ports. It is
 	// only informative: any port that a Service has works.
 	NodePortRange PortRange
+	// Backend is how packets get to other nodes: BackendAuto (also empty), BackendNative
+	// or BackendVXLAN.
+	Backend string
 	// MTU of pod devices in bytes; 0 derives it from the device of the default route.
 	MTU int
 	// Devices are the devices at which traffic enters and leaves the node. Empty means

@@ -83,9 +83,18 @@ func splitKey(key string) (namespace, name string) {
 }
 
 // nodeAddrs are the addresses at which a node is known.
-func nodeAddrs(n *corev1.Node) (out []netip.Addr) {
+func nodeAddrs(n *corev1.Node) []netip.Addr {
+	return addrsOf(n, func(corev1.NodeAddressType) bool { return true })
+}
+
+// internalAddrs are those at which other nodes reach it.
+func internalAddrs(n *corev1.Node) []netip.Addr {
+	return addrsOf(n, func(t corev1.NodeAddressType) bool { return t == corev1.NodeInternalIP })
+}
+
+func addrsOf(n *corev1.Node, wanted func(corev1.NodeAddressType) bool) (out []netip.Addr) {
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && wanted(a.Type) {
 			out = append(out, ip.Unmap())
 		}
 	}

@@ -83,7 +83,7 @@ func (p *pods) removeOrphans(known map[string]bool) error {
 	}
 	for _, l := range links {
 		a := l.Attrs()
-		if a.Alias == p.opts.alias() && !known[a.Name] {
+		if a.Alias == p.opts.alias() && a.Name != overlayDevice && !known[a.Name] {
 			if err := errors.Join(p.dp.DetachPod(a.Name), deletePair(a.Name)); err != nil {
 				return err
 			}

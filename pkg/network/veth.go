@@ -246,15 +246,14 @@ const routeProtocol = 75
 // unreachable is the route that refuses traffic to addresses without a pod.
 func unreachable(p netip.Prefix) *netlink.Route {
 	return &netlink.Route{
-		Dst:  &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
+		Dst:  ipNet(p),
 		Type: unix.RTN_UNREACHABLE, Protocol: routeProtocol,
 	}
 }
 
-// removeUnreachable removes such routes within the cluster's prefixes.
-func removeUnreachable(cluster []netip.Prefix) error {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL,
-		&netlink.Route{Type: unix.RTN_UNREACHABLE, Protocol: routeProtocol}, netlink.RT_FILTER_TYPE|netlink.RT_FILTER_PROTOCOL)
+// removeRoutes removes routes of ours that lead into the cluster's prefixes.
+func removeRoutes(cluster []netip.Prefix) error {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("cannot list routes: %w", err)
 	}

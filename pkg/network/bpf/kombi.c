@@ -5,27 +5,19 @@
 //
 //	pod eth0 ── veth ── from_pod ──▶ another pod, the host's stack, or a node device
 //	            veth ◀─ to_pod ───── the host's stack
-//	node device ─────── from_outside ──▶ a pod, or the host's stack
+//	node device ─────── from_outside ──▶ a pod, the host's stack, or another node
 //	node device ◀────── to_outside ──── pods and the host's stack
+//	overlay ─────────── from_overlay ──▶ a pod, or the host's stack
+//	overlay ◀────────── to_overlay ──── pods and the host's stack
 //
 // Sockets are translated when they connect (sock.h), packets otherwise.
 #include "icmp.h"
 #include "masquerade.h"
+#include "overlay.h"
 #include "policy.h"
 #include "refuse.h"
 #include "service.h"
 #include "sock.h"
-
-struct remote {
-	struct addr node;
-};
-
-// remote_find will name the node that owns an address of another node's pods,
-// once there is an overlay. Until then routes decide.
-static __always_inline struct remote *remote_find(const struct addr *addr)
-{
-	return 0;
-}
 
 // deliver hands the packet to a pod of this node, past the host's stack.
 static __always_inline int deliver(struct __sk_buff *skb, const struct endpoint *ep)
@@ -39,10 +31,11 @@ static __always_inline int deliver(struct __sk_buff *skb, const struct endpoint 
 	return bpf_redirect_peer(ep->ifindex, 0);
 }
 
-// leave sends a pod's packet out through a node device without asking the host's
-// firewall, or lets the stack decide where it does not go to one.
+// leave sends a packet out through the overlay or a node device without asking the
+// host's firewall, or lets the stack decide where it does not go to one.
 static __always_inline int leave(struct __sk_buff *skb, struct packet *p)
 {
+	struct remote *r = remote_find(&p->t.daddr);
 	struct bpf_fib_lookup fib = {
 		.family = p->v6 ? 10 : 2, // AF_INET6, AF_INET
 		.l4_protocol = p->t.proto,
@@ -60,6 +53,13 @@ static __always_inline int leave(struct __sk_buff *skb, struct packet *p)
 	}
 	if (p->ttl <= 1)
 		return TC_ACT_UNSPEC; // the stack reports it
+	if (r) {
+		if (too_large(skb, r))
+			return TC_ACT_UNSPEC;
+		if (decrement_ttl(skb, p) < 0)
+			return drop(skb, DROP_REWRITE);
+		return bpf_redirect(r->ifindex, 0);
+	}
 	err = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
 	if (err != BPF_FIB_LKUP_RET_SUCCESS && err != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return TC_ACT_UNSPEC;
@@ -128,8 +128,6 @@ int from_pod(struct __sk_buff *skb)
 	}
 	if (local_kind(&p->t.daddr))
 		return TC_ACT_UNSPEC;
-	if (remote_find(&p->t.daddr))
-		return TC_ACT_UNSPEC;
 	return leave(skb, p);
 }
 
@@ -162,53 +160,9 @@ int to_pod(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-SEC("tc")
-int from_outside(struct __sk_buff *skb)
+// arrive_in_pod hands a packet from another machine to a pod of this node.
+static __always_inline int arrive_in_pod(struct __sk_buff *skb, struct packet *p, int kind, int did, struct endpoint *ep)
 {
-	struct packet *p = new_packet();
-	struct endpoint *ep;
-	int kind = p ? parse(skb, p) : PACKET_BAD;
-	__u32 local;
-	int did = NOT_TRANSLATED;
-
-	if (kind == PACKET_OTHER)
-		return TC_ACT_UNSPEC;
-	if (kind == PACKET_BAD)
-		return drop(skb, DROP_SPOOFED);
-	local = local_kind(&p->t.daddr);
-	if (local == LOCAL_SERVICE)
-		return drop(skb, DROP_NODE_LOCAL);
-
-	if (kind == PACKET_ICMP_ERROR) {
-		int one = restore_quote(skb, p, ZONE_MASQ);
-		int two = one < 0 ? one : restore_quote(skb, p, ZONE_SERVICE);
-
-		if (one < 0 || two < 0)
-			return drop(skb, DROP_REWRITE);
-		if (one || two)
-			did = TRANSLATED;
-	} else if (kind == PACKET_FLOW) {
-		int back = unmasquerade(skb, p);
-
-		if (back == DROPPED)
-			return TC_ACT_SHOT;
-		if (back == TRANSLATED) {
-			local = local_kind(&p->t.daddr);
-			did = known_service_flow(skb, p);
-			if (did == NOT_TRANSLATED)
-				did = TRANSLATED;
-		} else {
-			did = service_flow(skb, p, SCOPE_OUTSIDE, local == LOCAL_NODE);
-		}
-		if (did == DROPPED)
-			return TC_ACT_SHOT;
-		if (did == REFUSE)
-			return refuse(skb, p);
-	}
-
-	ep = bpf_map_lookup_elem(&endpoints, &p->t.daddr);
-	if (!ep)
-		return TC_ACT_UNSPEC;
 	if (ep->ingress || ep->egress) {
 		// The stack drops packets with our own addresses from outside, but does not see this one.
 		const struct addr *from = &policy_tuple(p)->saddr;
@@ -225,6 +179,141 @@ int from_outside(struct __sk_buff *skb)
 	if (decrement_ttl(skb, p) < 0)
 		return drop(skb, DROP_REWRITE);
 	return deliver(skb, ep);
+}
+
+// answered turns what answers this node's pods, or its clients, back into what they
+// asked for.
+static __always_inline int answered(struct __sk_buff *skb, struct packet *p)
+{
+	int back = unmasquerade(skb, p);
+	int did;
+
+	if (back != TRANSLATED)
+		return back;
+	did = known_service_flow(skb, p);
+	return did == NOT_TRANSLATED ? TRANSLATED : did;
+}
+
+static __always_inline int restore_quotes(struct __sk_buff *skb, struct packet *p)
+{
+	int one = restore_quote(skb, p, ZONE_MASQ);
+	int two = one < 0 ? one : restore_quote(skb, p, ZONE_SERVICE);
+
+	if (one < 0 || two < 0) {
+		count_drop(DROP_REWRITE, skb->len);
+		return DROPPED;
+	}
+	return one || two ? TRANSLATED : NOT_TRANSLATED;
+}
+
+SEC("tc")
+int from_outside(struct __sk_buff *skb)
+{
+	struct packet *p = new_packet();
+	struct endpoint *ep;
+	struct device *dev;
+	struct addr node;
+	__u32 ifindex = skb->ifindex;
+	int kind = p ? parse(skb, p) : PACKET_BAD;
+	__u32 local;
+	int did = NOT_TRANSLATED;
+
+	if (kind == PACKET_OTHER)
+		return TC_ACT_UNSPEC;
+	if (kind == PACKET_BAD)
+		return drop(skb, DROP_SPOOFED);
+	local = local_kind(&p->t.daddr);
+	if (local == LOCAL_SERVICE)
+		return drop(skb, DROP_NODE_LOCAL);
+
+	if (kind == PACKET_ICMP_ERROR) {
+		did = restore_quotes(skb, p);
+	} else if (kind == PACKET_FLOW) {
+		did = answered(skb, p);
+		if (did == NOT_TRANSLATED) {
+			did = service_flow(skb, p, SCOPE_OUTSIDE, local == LOCAL_NODE);
+			if (did == REFUSE)
+				return refuse(skb, p);
+		}
+	}
+	if (did == DROPPED)
+		return TC_ACT_SHOT;
+
+	ep = bpf_map_lookup_elem(&endpoints, &p->t.daddr);
+	if (ep)
+		return arrive_in_pod(skb, p, kind, did, ep);
+	if (did != TRANSLATED || kind != PACKET_FLOW || local_kind(&p->t.daddr))
+		return TC_ACT_UNSPEC;
+	// To a backend elsewhere, which must answer to this node, or such an answer. The
+	// stack would take our own address, coming in, for a lie.
+	if (!local_kind(&p->t.saddr)) {
+		dev = bpf_map_lookup_elem(&devices, &ifindex);
+		if (!dev || p->reply)
+			return TC_ACT_UNSPEC;
+		node = remote_find(&p->t.daddr) ? (p->v6 ? dev->overlay6 : dev->overlay4)
+						: (p->v6 ? dev->masquerade6 : dev->masquerade4);
+		if (addr_is_zero(&node))
+			return TC_ACT_UNSPEC;
+		if (masquerade(skb, p, &node, false) == DROPPED)
+			return TC_ACT_SHOT;
+	}
+	return leave(skb, p);
+}
+
+SEC("tc")
+int from_overlay(struct __sk_buff *skb)
+{
+	struct packet *p = new_packet();
+	struct endpoint *ep;
+	struct remote *r;
+	int kind = p ? parse(skb, p) : PACKET_BAD;
+	int did = NOT_TRANSLATED;
+
+	if (kind == PACKET_OTHER)
+		return TC_ACT_SHOT;
+	if (kind == PACKET_BAD)
+		return drop(skb, DROP_SPOOFED);
+	r = remote_find(&p->t.saddr);
+	if (kind == PACKET_ICMP_ERROR ? 0 : !r || !came_from(skb, r)) // routers report under addresses of their own
+		return drop(skb, DROP_SPOOFED);
+
+	if (kind == PACKET_ICMP_ERROR) {
+		did = restore_quotes(skb, p);
+	} else if (kind == PACKET_FLOW) {
+		did = answered(skb, p);
+		if (did == NOT_TRANSLATED)
+			did = known_service_flow(skb, p);
+	}
+	if (did == DROPPED)
+		return TC_ACT_SHOT;
+	ep = bpf_map_lookup_elem(&endpoints, &p->t.daddr);
+	if (ep)
+		return arrive_in_pod(skb, p, kind, did, ep);
+	if (did == TRANSLATED && local_kind(&p->t.saddr))
+		return leave(skb, p);
+	// It is for this node, whatever device it is addressed to.
+	if (bpf_skb_change_type(skb, PACKET_HOST) < 0)
+		return drop(skb, DROP_REWRITE);
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int to_overlay(struct __sk_buff *skb)
+{
+	struct packet *p = new_packet();
+	struct remote *r;
+	int kind = p ? parse(skb, p) : PACKET_BAD;
+
+	if (kind == PACKET_OTHER)
+		return TC_ACT_SHOT;
+	if (kind == PACKET_BAD)
+		return drop(skb, DROP_SPOOFED);
+	r = remote_find(&p->t.daddr);
+	if (!r)
+		return drop(skb, DROP_NO_REMOTE);
+	if (address_tunnel(skb, r) < 0 || bpf_skb_store_bytes(skb, 0, overlay_mac, sizeof(overlay_mac), 0) < 0)
+		return drop(skb, DROP_REWRITE);
+	return TC_ACT_UNSPEC;
 }
 
 SEC("tc")
@@ -255,7 +344,8 @@ int to_outside(struct __sk_buff *skb)
 		did = known_service_flow(skb, p);
 		if (did == DROPPED)
 			return TC_ACT_SHOT;
-		if (did == TRANSLATED || !addr_equal(&p->t.saddr, &node))
+		// What came in from another machine has its ports by masquerading already.
+		if (did == TRANSLATED || skb->ingress_ifindex || !addr_equal(&p->t.saddr, &node))
 			return TC_ACT_UNSPEC;
 		owner = true;
 	} else if (!bpf_map_lookup_elem(&endpoints, &p->t.saddr)) {

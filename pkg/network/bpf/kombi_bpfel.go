@@ -73,6 +73,8 @@ type KombiDevice struct {
 	_           structs.HostLayout
 	Masquerade4 KombiAddr
 	Masquerade6 KombiAddr
+	Overlay4    KombiAddr
+	Overlay6    KombiAddr
 }
 
 type KombiEndpoint struct {
@@ -134,6 +136,13 @@ type KombiPrefixKey struct {
 	_    structs.HostLayout
 	Bits uint32
 	Addr KombiAddr
+}
+
+type KombiRemote struct {
+	_       structs.HostLayout
+	Node    KombiAddr
+	Ifindex uint32
+	Mtu     uint32
 }
 
 type KombiRule struct {
@@ -217,6 +226,7 @@ const (
 	KombiMapLocals          = "locals"
 	KombiMapMembers         = "members"
 	KombiMapPrefixes        = "prefixes"
+	KombiMapRemotes         = "remotes"
 	KombiMapRules           = "rules"
 	KombiMapScratch         = "scratch"
 	KombiMapServices        = "services"
@@ -225,6 +235,7 @@ const (
 	KombiProgConnect4       = "connect4"
 	KombiProgConnect6       = "connect6"
 	KombiProgFromOutside    = "from_outside"
+	KombiProgFromOverlay    = "from_overlay"
 	KombiProgFromPod        = "from_pod"
 	KombiProgGetpeername4   = "getpeername4"
 	KombiProgGetpeername6   = "getpeername6"
@@ -233,6 +244,7 @@ const (
 	KombiProgSendmsg4       = "sendmsg4"
 	KombiProgSendmsg6       = "sendmsg6"
 	KombiProgToOutside      = "to_outside"
+	KombiProgToOverlay      = "to_overlay"
 	KombiProgToPod          = "to_pod"
 	KombiVarHaveSetRetval   = "have_set_retval"
 	KombiVarHostNetnsCookie = "host_netns_cookie"
@@ -285,6 +297,7 @@ type KombiProgramSpecs struct {
 	Connect4     *ebpf.ProgramSpec `ebpf:"connect4"`
 	Connect6     *ebpf.ProgramSpec `ebpf:"connect6"`
 	FromOutside  *ebpf.ProgramSpec `ebpf:"from_outside"`
+	FromOverlay  *ebpf.ProgramSpec `ebpf:"from_overlay"`
 	FromPod      *ebpf.ProgramSpec `ebpf:"from_pod"`
 	Getpeername4 *ebpf.ProgramSpec `ebpf:"getpeername4"`
 	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
@@ -293,6 +306,7 @@ type KombiProgramSpecs struct {
 	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	ToOutside    *ebpf.ProgramSpec `ebpf:"to_outside"`
+	ToOverlay    *ebpf.ProgramSpec `ebpf:"to_overlay"`
 	ToPod        *ebpf.ProgramSpec `ebpf:"to_pod"`
 }
 
@@ -312,6 +326,7 @@ type KombiMapSpecs struct {
 	Locals      *ebpf.MapSpec `ebpf:"locals"`
 	Members     *ebpf.MapSpec `ebpf:"members"`
 	Prefixes    *ebpf.MapSpec `ebpf:"prefixes"`
+	Remotes     *ebpf.MapSpec `ebpf:"remotes"`
 	Rules       *ebpf.MapSpec `ebpf:"rules"`
 	Scratch     *ebpf.MapSpec `ebpf:"scratch"`
 	Services    *ebpf.MapSpec `ebpf:"services"`
@@ -361,6 +376,7 @@ type KombiMaps struct {
 	Locals      *ebpf.Map `ebpf:"locals"`
 	Members     *ebpf.Map `ebpf:"members"`
 	Prefixes    *ebpf.Map `ebpf:"prefixes"`
+	Remotes     *ebpf.Map `ebpf:"remotes"`
 	Rules       *ebpf.Map `ebpf:"rules"`
 	Scratch     *ebpf.Map `ebpf:"scratch"`
 	Services    *ebpf.Map `ebpf:"services"`
@@ -382,6 +398,7 @@ func (m *KombiMaps) Close() error {
 		m.Locals,
 		m.Members,
 		m.Prefixes,
+		m.Remotes,
 		m.Rules,
 		m.Scratch,
 		m.Services,
@@ -407,6 +424,7 @@ type KombiPrograms struct {
 	Connect4     *ebpf.Program `ebpf:"connect4"`
 	Connect6     *ebpf.Program `ebpf:"connect6"`
 	FromOutside  *ebpf.Program `ebpf:"from_outside"`
+	FromOverlay  *ebpf.Program `ebpf:"from_overlay"`
 	FromPod      *ebpf.Program `ebpf:"from_pod"`
 	Getpeername4 *ebpf.Program `ebpf:"getpeername4"`
 	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
@@ -415,6 +433,7 @@ type KombiPrograms struct {
 	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
 	ToOutside    *ebpf.Program `ebpf:"to_outside"`
+	ToOverlay    *ebpf.Program `ebpf:"to_overlay"`
 	ToPod        *ebpf.Program `ebpf:"to_pod"`
 }
 
@@ -423,6 +442,7 @@ func (p *KombiPrograms) Close() error {
 		p.Connect4,
 		p.Connect6,
 		p.FromOutside,
+		p.FromOverlay,
 		p.FromPod,
 		p.Getpeername4,
 		p.Getpeername6,
@@ -431,6 +451,7 @@ func (p *KombiPrograms) Close() error {
 		p.Sendmsg4,
 		p.Sendmsg6,
 		p.ToOutside,
+		p.ToOverlay,
 		p.ToPod,
 	)
 }

@@ -68,6 +68,7 @@ enum drop_reason {
 	DROP_NODE_LOCAL,      // from outside to an address that serves only this node
 	DROP_MAP_FULL,        // the flow could not be remembered
 	DROP_POLICY,          // a network policy does not allow it
+	DROP_NO_REMOTE,       // no node has this address of the overlay
 	DROP_REASONS,
 };
 
@@ -157,6 +158,8 @@ struct endpoint {
 struct device {
 	struct addr masquerade4; // all zero: this family is not masqueraded
 	struct addr masquerade6;
+	struct addr overlay4; // the node's address in the overlay
+	struct addr overlay6;
 };
 
 enum local_kind {
@@ -172,6 +175,13 @@ enum prefix_kind {
 struct prefix_key {
 	__u32 bits; // of 128; for IPv4 96 more than its own
 	struct addr addr;
+};
+
+// remote is the way to a prefix of another node's pods through the overlay.
+struct remote {
+	struct addr node;
+	__u32 ifindex; // of the overlay's device
+	__u32 mtu;     // what a packet may have, without its link header
 };
 
 struct fragment_key {

@@ -23,6 +23,14 @@ func (d *Datapath) AttachDevice(dev netlink.Link) error {
 	return d.attach(dev, "dev", d.objs.FromOutside, d.objs.ToOutside)
 }
 
+// AttachOverlay does it at the overlay's device.
+func (d *Datapath) AttachOverlay(dev netlink.Link) error {
+	return d.attach(dev, "overlay", d.objs.FromOverlay, d.objs.ToOverlay)
+}
+
+// DetachOverlay removes what AttachOverlay did. It works with the device gone.
+func (d *Datapath) DetachOverlay(name string) error { return d.detach(name, "overlay") }
+
 // DetachPod removes what AttachPod did. It works with the device gone.
 func (d *Datapath) DetachPod(name string) error { return d.detach(name, "pod") }
 

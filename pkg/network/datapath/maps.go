@@ -111,22 +111,46 @@ func (d *Datapath) SetPrefixes(prefixes map[netip.Prefix]PrefixKind) error {
 
 // Masquerade holds the addresses that pods' traffic gets at a device. Traffic of a
 // family without one keeps its source.
-type Masquerade struct{ IPv4, IPv6 netip.Addr }
+type Masquerade struct {
+	IPv4, IPv6 netip.Addr
+	// Overlay4 and Overlay6 are for traffic from this device that goes on through the overlay.
+	Overlay4, Overlay6 netip.Addr
+}
+
+func optional(a netip.Addr) (k bpf.KombiAddr) {
+	if a.IsValid() {
+		k = addr16(a)
+	}
+	return k
+}
 
 // SetDevices replaces the devices that lead out of the node.
 func (d *Datapath) SetDevices(devices map[int]Masquerade) error {
 	want := map[uint32]bpf.KombiDevice{}
 	for i, m := range devices {
-		var v bpf.KombiDevice
-		if m.IPv4.IsValid() {
-			v.Masquerade4 = addr16(m.IPv4)
+		want[uint32(i)] = bpf.KombiDevice{
+			Masquerade4: optional(m.IPv4), Masquerade6: optional(m.IPv6),
+			Overlay4: optional(m.Overlay4), Overlay6: optional(m.Overlay6),
 		}
-		if m.IPv6.IsValid() {
-			v.Masquerade6 = addr16(m.IPv6)
-		}
-		want[uint32(i)] = v
 	}
 	return replace(d.objs.Devices, want)
+}
+
+// Remote is the way to the pods of another node through the overlay.
+type Remote struct {
+	// Node is the address to which packets are sent.
+	Node netip.Addr
+	// Ifindex is the overlay's device, MTU what its packets may have.
+	Ifindex, MTU int
+}
+
+// SetRemotes replaces the prefixes that are reached through the overlay.
+func (d *Datapath) SetRemotes(remotes map[netip.Prefix]Remote) error {
+	want := map[bpf.KombiPrefixKey]bpf.KombiRemote{}
+	for p, r := range remotes {
+		want[prefix16(p)] = bpf.KombiRemote{Node: addr16(r.Node), Ifindex: uint32(r.Ifindex), Mtu: uint32(r.MTU)}
+	}
+	return replace(d.objs.Remotes, want)
 }
 
 // replace makes the map hold exactly want, adding before removing.
