@@ -38,12 +38,12 @@ func (w *wiring) addons(admin *rest.Config) ([]component.Component, []controlpla
 		deploy.NewRBAC(deploy.RBACOptions{Log: w.log, Kube: admin, Roles: roles}),
 		deploy.New(deploy.Options{
 			Log: w.log, Kube: deployer, Bundled: manifests.FS(), UserDir: w.paths.Manifests, Disable: c.Disable,
-			Vars: manifests.Vars(c.ClusterDNS.String(), c.ClusterDomain), Server: c.NodeName,
+			Vars: manifests.Vars(c.ClusterDNS, c.ClusterDomain), Server: c.NodeName,
 		}),
 	}
 	if !c.Disabled("network") {
 		options := networkOptions(c, w.log)
-		options.NodeIPs = []netip.Addr{w.nodeIP}
+		options.NodeIPs = w.nodeIPs
 		if options.CgroupPath, err = node.SocketCgroup(c.Instance()); err != nil {
 			return nil, nil, err
 		}
@@ -70,9 +70,13 @@ func (w *wiring) addons(admin *rest.Config) ([]component.Component, []controlpla
 		if err != nil {
 			return nil, nil, err
 		}
+		var listen []netip.AddrPort
+		for _, a := range c.ClusterDNS {
+			listen = append(listen, netip.AddrPortFrom(a, 53))
+		}
 		resolver, err := dns.New(dns.Options{
-			Log: w.log, Kube: identity, Listen: []netip.AddrPort{netip.AddrPortFrom(c.ClusterDNS, 53)},
-			ClusterDomain: c.ClusterDomain, ClusterCIDRs: []netip.Prefix{c.ClusterCIDR}, ServiceCIDRs: []netip.Prefix{c.ServiceCIDR},
+			Log: w.log, Kube: identity, Listen: listen,
+			ClusterDomain: c.ClusterDomain, ClusterCIDRs: c.ClusterCIDRs, ServiceCIDRs: c.ServiceCIDRs,
 			ResolvConf: c.ResolvConf, StateDir: w.paths.Node,
 		})
 		if err != nil {
@@ -114,9 +118,9 @@ func networkOptions(c *config.Config, log *slog.Logger) network.Options {
 	p := c.Paths()
 	return network.Options{
 		Log: log, NodeName: c.NodeName,
-		ClusterCIDRs: []netip.Prefix{c.ClusterCIDR}, ServiceCIDRs: []netip.Prefix{c.ServiceCIDR},
+		ClusterCIDRs: c.ClusterCIDRs, ServiceCIDRs: c.ServiceCIDRs,
 		StateDir: p.Network, SocketPath: p.NetworkSocket, CNIConfDir: p.CNIConfDir, PinDir: p.BPF,
-		NodeLocalAddrs: []netip.Addr{c.ClusterDNS},
+		NodeLocalAddrs: c.ClusterDNS,
 		NodePortRange:  network.PortRange{From: uint16(c.ServiceNodePortRange.First), To: uint16(c.ServiceNodePortRange.Last)},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -25,19 +26,19 @@ import (
 
 // wiring holds what the constructors of the components share.
 type wiring struct {
-	config *config.Config
-	facts  host.Facts
-	paths  config.Paths
-	log    *slog.Logger
-	nodeIP netip.Addr
-	certs  *pki.Cluster
-	host   string // of the API, as this machine reaches it
+	config  *config.Config
+	facts   host.Facts
+	paths   config.Paths
+	log     *slog.Logger
+	nodeIPs []netip.Addr // one for each family of the cluster, in its order
+	certs   *pki.Cluster
+	host    string // of the API, as this machine reaches it
 }
 
 // build makes every component with what it needs and binds them into a graph.
 // It is the one place where parts are wired together.
-func build(c *config.Config, facts host.Facts, log *slog.Logger, started time.Time) (*component.Graph, error) {
-	w, err := newWiring(c, facts, log)
+func build(c *config.Config, facts host.Facts, nodeIPs []netip.Addr, log *slog.Logger, started time.Time) (*component.Graph, error) {
+	w, err := newWiring(c, facts, nodeIPs, log)
 	if err != nil {
 		return nil, err
 	}
@@ -77,20 +78,16 @@ func build(c *config.Config, facts host.Facts, log *slog.Logger, started time.Ti
 	return graph, nil
 }
 
-func newWiring(c *config.Config, facts host.Facts, log *slog.Logger) (*wiring, error) {
-	nodeIP := c.NodeIP
-	if !nodeIP.IsValid() {
-		var err error
-		if nodeIP, err = primaryAddress(); err != nil {
-			return nil, err
-		}
-	}
-	w := &wiring{config: c, facts: facts, paths: c.Paths(), log: log, nodeIP: nodeIP}
+func newWiring(c *config.Config, facts host.Facts, nodeIPs []netip.Addr, log *slog.Logger) (*wiring, error) {
+	w := &wiring{config: c, facts: facts, paths: c.Paths(), log: log, nodeIPs: nodeIPs}
 	w.host = "https://" + netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(c.HTTPSListenPort)).String()
 	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
 		w.host = "https://" + netip.AddrPortFrom(c.BindAddress, uint16(c.HTTPSListenPort)).String()
 	}
-	names, addresses := []string{}, []netip.Addr{nodeIP, c.ServiceCIDR.Masked().Addr().Next()}
+	names, addresses := []string{}, slices.Clone(nodeIPs)
+	for _, services := range c.ServiceCIDRs {
+		addresses = append(addresses, services.Addr().Next()) // of the Service "kubernetes"
+	}
 	for _, a := range []netip.Addr{c.AdvertiseAddress, c.BindAddress} {
 		if a.IsValid() && !a.IsUnspecified() {
 			addresses = append(addresses, a)
@@ -169,19 +166,19 @@ func (w *wiring) controlPlane(admin *rest.Config, apis []controlplane.InProcessA
 	}
 	advertise := c.AdvertiseAddress
 	if !advertise.IsValid() {
-		advertise = w.nodeIP
+		advertise = w.nodeIPs[0]
 	}
 	return []component.Component{
 		store,
 		controlplane.NewAPIServer(controlplane.APIServerOptions{
 			Log: w.log, Certificates: w.certs, KubeletClient: kubeletClient, Loopback: admin, Datastore: store.Endpoint(), NewDatastoreClient: store.NewClient,
-			BindAddress: c.BindAddress, Port: c.HTTPSListenPort, AdvertiseAddress: advertise, ServiceCIDR: c.ServiceCIDR,
+			BindAddress: c.BindAddress, Port: c.HTTPSListenPort, AdvertiseAddress: advertise, ServiceCIDRs: c.ServiceCIDRs,
 			NodePortFirst: c.ServiceNodePortRange.First, NodePortLast: c.ServiceNodePortRange.Last, ClusterDomain: c.ClusterDomain,
 			AuthenticationConfig: anonymous, AuditLog: c.AuditLog, AuditPolicy: policy, Profiling: c.EnablePprof, Args: c.KubeAPIServerArg,
 			InProcess: apis,
 		}),
 		controlplane.NewControllerManager(controlplane.ControllerManagerOptions{
-			Certificates: w.certs, Kubeconfig: managerConfig, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR,
+			Certificates: w.certs, Kubeconfig: managerConfig, ClusterCIDRs: c.ClusterCIDRs, ServiceCIDRs: c.ServiceCIDRs,
 			Args: c.KubeControllerManagerArg,
 		}),
 		controlplane.NewScheduler(controlplane.SchedulerOptions{Kubeconfig: schedulerConfig, Args: c.KubeSchedulerArg}),
@@ -217,7 +214,7 @@ func (w *wiring) node() ([]component.Component, error) {
 			StateFile: filepath.Join(w.paths.Node, "images.json"), Snapshotter: snapshotter,
 		}),
 		node.NewKubelet(node.KubeletOptions{
-			Log: w.log, NodeName: c.NodeName, NodeIP: w.nodeIP, Kubeconfig: kubeletConfig, Client: kubeletClient,
+			Log: w.log, NodeName: c.NodeName, NodeIPs: w.nodeIPs, Kubeconfig: kubeletConfig, Client: kubeletClient,
 			ClientCAFile: w.certs.ClientCA.CertFile, CertFile: w.certs.Kubelet.CertFile, KeyFile: w.certs.Kubelet.KeyFile,
 			Root: w.paths.KubeletRoot, StaticPods: w.paths.StaticPods, PodLogs: w.paths.PodLogs, ContainerdSocket: w.paths.ContainerdSocket,
 			CgroupRoot: c.CgroupRootPath(), ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: "/etc/resolv.conf",

@@ -3,10 +3,7 @@ package main
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"strings"
 
@@ -16,49 +13,6 @@ import (
 	"github.com/kombi-k8s/kombi/pkg/node"
 	"github.com/kombi-k8s/kombi/pkg/pki"
 )
-
-// primaryAddress is the address from which this machine talks to others: the
-// source of its default route, or else its first address that is not local.
-func primaryAddress() (netip.Addr, error) {
-	// Nothing is sent: connecting a datagram socket only asks for the route.
-	if conn, err := net.Dial("udp4", "192.0.2.1:9"); err == nil {
-		defer func() { _ = conn.Close() }()
-		if a, err := netip.ParseAddrPort(conn.LocalAddr().String()); err == nil {
-			return a.Addr(), nil
-		}
-	}
-	for _, a := range ownAddresses() {
-		if a.Is4() && a.IsGlobalUnicast() {
-			return a, nil
-		}
-	}
-	return netip.Addr{}, errors.New("this machine has neither a default route nor an address of its own: bring a network interface up, or name an address with --node-ip")
-}
-
-// ownAddresses are the addresses of this machine's interfaces, without those of
-// the loopback device: an earlier run put the address of the DNS service there.
-func ownAddresses() []netip.Addr {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil
-	}
-	var out []netip.Addr
-	for _, i := range interfaces {
-		if i.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		found, err := i.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, a := range found {
-			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				out = append(out, p.Addr().Unmap())
-			}
-		}
-	}
-	return out
-}
 
 // ensureToken writes the configured join token, or makes one at the first start.
 func (w *wiring) ensureToken() error {

@@ -73,6 +73,10 @@ func serve(c *config.Config, started time.Time) error {
 	if err := preflight(c, facts, log); err != nil {
 		return err
 	}
+	nodeIPs, err := nodeAddresses(c)
+	if err != nil {
+		return err
+	}
 	lock, err := prepare(c)
 	if err != nil {
 		return err
@@ -89,7 +93,7 @@ func serve(c *config.Config, started time.Time) error {
 	})
 
 	log.Info("kombi starts", "version", version.String(), "dataDir", c.DataDir)
-	graph, err := build(c, facts, log, started)
+	graph, err := build(c, facts, nodeIPs, log, started)
 	if err != nil {
 		return err
 	}
@@ -134,7 +138,7 @@ func preflight(c *config.Config, facts host.Facts, log *slog.Logger) error {
 	}
 	findings := doctor.Preflight(context.Background(), doctor.Options{
 		DataDir: p.DataDir, RunDir: p.RunDir, Kubeconfig: p.Kubeconfig, Lock: p.Lock, ResolvConf: c.ResolvConf,
-		BPFFS: filepath.Dir(p.BPF), PodNetwork: c.ClusterCIDR.String(), Facts: &facts,
+		BPFFS: filepath.Dir(p.BPF), PodNetworks: c.ClusterCIDRs, Facts: &facts,
 		Ports: []doctor.Port{
 			{Key: "https-listen-port", Address: bind, Number: c.HTTPSListenPort},
 			{Key: "kubelet-port", Number: c.KubeletPort},

@@ -22,7 +22,7 @@ func newUninstallCommand() *cobra.Command {
 		Args:  configcmd.NoArgs,
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	load := configFlags(cmd, "data-dir", "run-dir", "config", "cgroup-root", "cluster-dns", "service-cidr")
+	load := configFlags(cmd, "data-dir", "run-dir", "config", "cgroup-root", "cluster-dns", "cluster-cidr", "service-cidr")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		// A configuration that is broken must not keep anyone from removing Kombi.
 		c, _ := load()

@@ -37,7 +37,7 @@ type Config struct {
 	Token     string
 	TokenFile string
 
-	// BindAddress is the address the API listens on; 0.0.0.0 means all.
+	// BindAddress is the address the API listens on; 0.0.0.0 and :: mean all, of both families.
 	BindAddress netip.Addr
 	// HTTPSListenPort is the port of the API.
 	HTTPSListenPort int
@@ -46,17 +46,19 @@ type Config struct {
 	// TLSSAN are further names and addresses in the API's certificate.
 	TLSSAN []string
 
-	// ClusterCIDR, ServiceCIDR: the pod and the service network. ClusterDNS lies inside ServiceCIDR.
-	ClusterCIDR          netip.Prefix
-	ServiceCIDR          netip.Prefix
-	ServiceNodePortRange PortRange
-	ClusterDNS           netip.Addr
+	// ClusterCIDRs and ServiceCIDRs are the pod and the service networks: one, or one of each family. Both have the
+	// same families in the same order; the first is the family of the cluster's own services.
+	ClusterCIDRs, ServiceCIDRs []netip.Prefix
+	// ClusterDNS has one address in each of ServiceCIDRs, in their order.
+	ClusterDNS           []netip.Addr
 	ClusterDomain        string
+	ServiceNodePortRange PortRange
 
 	// NodeName is the name of the Node object, never empty after Load.
 	NodeName string
-	// NodeIP is the node's address; the zero Addr means the address of the default route.
-	NodeIP     netip.Addr
+	// NodeIPs are the node's addresses as far as they are set, at most one of each family; for a family of the
+	// cluster without one, the address of the default route is meant.
+	NodeIPs    []netip.Addr
 	NodeLabel  []string
 	NodeTaint  []string
 	ResolvConf string // empty: the node's own, without resolver loops

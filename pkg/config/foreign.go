@@ -7,7 +7,7 @@ func foreign(key string) (next string, known bool) {
 	later := map[string]string{
 		"server": "joining", "agent-token": "joining", "agent-token-file": "joining", "cluster-init": "embedded etcd",
 		"cluster-reset": "embedded etcd", "datastore-endpoint": "external datastores", "node-external-ip": "external addresses",
-		"flannel-ipv6-masq": "IPv6", "private-registry": "registry configuration", "system-default-registry": "registry configuration",
+		"private-registry": "registry configuration", "system-default-registry": "registry configuration",
 	}
 	if what, ok := later[key]; ok {
 		return "remove it: " + what + " arrives with a later release", true
@@ -15,11 +15,12 @@ func foreign(key string) (next string, known bool) {
 	other := map[string]string{
 		"flannel-backend":            "remove it: the pod network is built in; disable: network leaves it out",
 		"flannel-iface":              "remove it: the pod network is built in and follows node-ip",
+		"flannel-ipv6-masq":          "remove it: what leaves the cluster has the node's address, in IPv6 as well",
 		"flannel-conf":               "remove it: the pod network is built in",
 		"disable-kube-proxy":         "remove it: there is no kube-proxy",
 		"disable-cloud-controller":   "remove it: there is no cloud controller",
 		"disable-helm-controller":    "remove it: there is no Helm controller",
-		"disable-network-policy":     "remove it: network policy arrives with a later release",
+		"disable-network-policy":     "remove it: network policy is part of the network, which disable: network leaves out",
 		"kube-proxy-arg":             "remove it: there is no kube-proxy",
 		"docker":                     "remove it: containers run in the built-in containerd",
 		"container-runtime-endpoint": "remove it: containers run in the built-in containerd",

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -78,6 +79,7 @@ func Load(o LoadOptions) (*Config, error) {
 	l.apply(without(fromFlags, "config"))
 	l.derive(o)
 	l.problems = append(l.problems, validate(l.config, o, l.complained)...)
+	l.config.completeDNS()
 	return l.config, l.problems.err()
 }
 
@@ -155,6 +157,9 @@ func (l *loader) apply(as []assignment) {
 
 func (l *loader) set(k *Key, a assignment) {
 	field := k.field(l.config)
+	if a.append && k.Default != "" && len(l.config.origins[k.Name]) == 0 {
+		l.config.origins[k.Name] = []Origin{{Kind: FromDefault}} // what is appended to
+	}
 	if !a.append {
 		if k.List {
 			field.reset()
@@ -173,6 +178,9 @@ func (l *loader) set(k *Key, a assignment) {
 			}
 			l.config.origins[k.Name] = append(l.config.origins[k.Name], v.origin)
 		}
+	}
+	if k.List && len(l.config.origins[k.Name]) == 0 { // an empty list has a place as well
+		l.config.origins[k.Name] = []Origin{a.origin}
 	}
 }
 
@@ -205,9 +213,6 @@ func place(err error, at Origin, key string) *Problem {
 // derive fills in what follows from other values or from the machine.
 func (l *loader) derive(o LoadOptions) {
 	c := l.config
-	if !c.ClusterDNS.IsValid() && c.ServiceCIDR.IsValid() {
-		c.ClusterDNS = nthAddr(c.ServiceCIDR, 10)
-	}
 	if c.NodeName == "" && !l.complained("node-name") {
 		host, err := o.Hostname()
 		if err == nil {
@@ -248,6 +253,22 @@ func without(as []assignment, key string) (out []assignment) {
 		}
 	}
 	return out
+}
+
+// completeDNS puts the DNS addresses into the order of the service networks, with the tenth address of those that have
+// none. It comes after the checks, which judge what was written.
+func (c *Config) completeDNS() {
+	var all []netip.Addr
+	for _, n := range c.ServiceCIDRs {
+		i := slices.IndexFunc(c.ClusterDNS, n.Contains)
+		switch {
+		case i >= 0:
+			all = append(all, c.ClusterDNS[i])
+		case nthAddr(n, 10).IsValid():
+			all = append(all, nthAddr(n, 10))
+		}
+	}
+	c.ClusterDNS = all
 }
 
 // nthAddr is the n-th address of the network, or the zero Addr when the network is smaller.

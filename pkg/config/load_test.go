@@ -2,7 +2,7 @@ package config
 
 import (
 	"errors"
-	"net/netip"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -72,8 +72,8 @@ func TestDefaults(t *testing.T) {
 		c.WriteKubeconfigMode != 0o600 || !c.SecretsEncryption || c.MaxPods != 110 {
 		t.Errorf("unexpected defaults: %+v", c)
 	}
-	if want := netip.MustParseAddr("10.43.0.10"); c.ClusterDNS != want {
-		t.Errorf("cluster-dns = %v, want %v", c.ClusterDNS, want)
+	if got := fmt.Sprint(c.ClusterCIDRs, c.ServiceCIDRs, c.ClusterDNS, c.NodeIPs); got != "[10.42.0.0/16] [10.43.0.0/16] [10.43.0.10] []" {
+		t.Errorf("networks: %s", got)
 	}
 	if c.NodeName != "edge-1" {
 		t.Errorf("node-name = %q, want the host name in lower case", c.NodeName)
@@ -161,7 +161,7 @@ func TestFlagsAndFileMeanTheSame(t *testing.T) {
 			t.Errorf("%s: file %v, flags %v", sa[i].Key, sa[i].Value, sb[i].Value)
 		}
 	}
-	if a.ClusterDNS.String() != "10.96.0.10" || a.RunDir() != "/srv/kombi/run" || a.Instance() == "" {
+	if a.ClusterDNS[0].String() != "10.96.0.10" || a.RunDir() != "/srv/kombi/run" || a.Instance() == "" {
 		t.Errorf("derived: %v %v %q", a.ClusterDNS, a.RunDir(), a.Instance())
 	}
 }
@@ -182,13 +182,7 @@ func TestEveryKeyBelongsToAFieldOfItsOwn(t *testing.T) {
 	c := Default()
 	seen := map[any]string{}
 	for _, k := range newSchema() {
-		var field any
-		switch v := k.field(c).(type) {
-		case *listValue:
-			field = v.field
-		default:
-			field = reflect.ValueOf(v).Elem().FieldByName("field").Pointer()
-		}
+		var field any = reflect.ValueOf(k.field(c)).Elem().FieldByName("field").Pointer()
 		if other := seen[field]; other != "" {
 			t.Errorf("%s and %s share a field", k.Name, other)
 		}

@@ -13,6 +13,8 @@ import (
 
 // The parsers turn the text of one value into its type, or return a *Problem without a place.
 
+func anyText(s string) (string, error) { return s, nil }
+
 func absPath(s string) (string, error) {
 	switch {
 	case s == "":
@@ -82,39 +84,6 @@ func oneOf(allowed ...string) func(string) (string, error) {
 		}
 		return "", complain(next, "%q is not known", s)
 	}
-}
-
-const ipv6Later = "IPv6 and dual-stack arrive with a later release, so give one IPv4 "
-
-func ipv4Prefix(s string) (netip.Prefix, error) {
-	const next = "give an IPv4 network such as 10.42.0.0/16"
-	if strings.Contains(s, ",") {
-		return netip.Prefix{}, complain(ipv6Later+"network", "%q is more than one network", s)
-	}
-	p, err := netip.ParsePrefix(s)
-	switch {
-	case err != nil:
-		return p, complain(next, "%q is not a network in CIDR form", s)
-	case !p.Addr().Is4():
-		return p, complain(ipv6Later+"network", "%s is an IPv6 network", s)
-	case p != p.Masked():
-		return p, complain("write "+p.Masked().String(), "%s is an address inside a network, not a network", s)
-	}
-	return p, nil
-}
-
-func ipv4Addr(s string) (netip.Addr, error) {
-	if strings.Contains(s, ",") {
-		return netip.Addr{}, complain(ipv6Later+"address", "%q is more than one address", s)
-	}
-	a, err := netip.ParseAddr(s)
-	switch {
-	case err != nil:
-		return netip.Addr{}, complain("give an IPv4 address such as 192.0.2.10", "%q is not an address", s)
-	case !a.Is4():
-		return netip.Addr{}, complain(ipv6Later+"address", "%s is an IPv6 address", s)
-	}
-	return a, nil
 }
 
 func portRange(s string) (PortRange, error) {

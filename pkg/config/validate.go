@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"strings"
 
 	kubeletapis "k8s.io/kubelet/pkg/apis"
@@ -50,7 +49,7 @@ func (v *checker) blame(keys ...string) string {
 // validate checks the whole. It is pure: facts about the machine come with the options.
 func validate(c *Config, o LoadOptions, bad func(key string) bool) Problems {
 	v := &checker{c: c, bad: bad}
-	v.networks(o.NodeAddresses)
+	v.networks(o)
 	v.ports()
 	v.parts(o.Parts)
 	v.labels()
@@ -68,61 +67,6 @@ func validate(c *Config, o LoadOptions, bad func(key string) bool) Problems {
 		v.refuse("secrets-encryption", 0, "remove the key", "Secrets are always encrypted at rest, which cannot be switched off")
 	}
 	return v.problems
-}
-
-func (v *checker) networks(own []netip.Addr) {
-	c := v.c
-	nets := []struct {
-		key     string
-		net     netip.Prefix
-		example string
-		min     int // shortest prefix
-		max     int
-	}{
-		{"cluster-cidr", c.ClusterCIDR, "10.42.0.0/16", 8, 24},
-		{"service-cidr", c.ServiceCIDR, "10.43.0.0/16", 12, 27},
-	}
-	for _, n := range nets {
-		if n.net.Bits() < n.min || n.net.Bits() > n.max {
-			v.refuse(n.key, 0, fmt.Sprintf("choose a prefix length from /%d to /%d", n.min, n.max), "%s has an unusable size", n.net)
-			continue
-		}
-		for _, reserved := range []struct{ net, name string }{
-			{"0.0.0.0/8", "this network"}, {"127.0.0.0/8", "loopback"}, {"169.254.0.0/16", "link-local"}, {"224.0.0.0/3", "multicast"},
-		} {
-			if p := netip.MustParsePrefix(reserved.net); p.Overlaps(n.net) {
-				v.refuse(n.key, 0, "choose a private network such as "+n.example, "%s overlaps %s, which is reserved (%s)", n.net, p, reserved.name)
-			}
-		}
-		for _, a := range append(own, c.NodeIP, c.AdvertiseAddress) {
-			if a.Is4() && !a.IsLoopback() && n.net.Contains(a) {
-				v.refuse(n.key, 0, "choose a network that the machine does not use", "%s contains this machine's own address %s", n.net, a)
-				break
-			}
-		}
-	}
-	if v.ok("cluster-cidr", "service-cidr") && c.ClusterCIDR.Overlaps(c.ServiceCIDR) {
-		v.refuse(v.blame("cluster-cidr", "service-cidr"), 0, "choose two networks that do not overlap",
-			"cluster-cidr %s and service-cidr %s overlap", c.ClusterCIDR, c.ServiceCIDR)
-	}
-	first := nthAddr(c.ServiceCIDR, 1)
-	switch {
-	case !v.ok("service-cidr", "cluster-dns"):
-	case !c.ServiceCIDR.Contains(c.ClusterDNS):
-		v.refuse(v.blame("cluster-dns", "service-cidr"), 0, "choose an address such as "+nthAddr(c.ServiceCIDR, 10).String(),
-			"cluster-dns %s is outside service-cidr %s", c.ClusterDNS, c.ServiceCIDR)
-	case c.ClusterDNS == c.ServiceCIDR.Addr() || c.ClusterDNS == first:
-		v.refuse("cluster-dns", 0, "choose an address such as "+nthAddr(c.ServiceCIDR, 10).String(),
-			"cluster-dns %s is taken: the first addresses of service-cidr belong to the network and to the API", c.ClusterDNS)
-	}
-	for _, a := range []struct {
-		key  string
-		addr netip.Addr
-	}{{"node-ip", c.NodeIP}, {"advertise-address", c.AdvertiseAddress}} {
-		if a.addr.IsValid() && (a.addr.IsUnspecified() || a.addr.IsMulticast() || a.addr.IsLoopback() && a.key == "advertise-address") {
-			v.refuse(a.key, 0, "give an address that other machines can reach", "%s is not the address of a machine", a.addr)
-		}
-	}
 }
 
 func (v *checker) ports() {

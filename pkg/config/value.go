@@ -51,10 +51,6 @@ func (v *scalarValue[T]) get() any {
 		if !t.IsValid() {
 			return ""
 		}
-	case netip.Prefix:
-		if !t.IsValid() {
-			return ""
-		}
 	}
 	return fmt.Sprint(*v.field)
 }
@@ -62,27 +58,30 @@ func (v *scalarValue[T]) get() any {
 // String writes the range as it is written in files: first-last.
 func (r PortRange) String() string { return strconv.Itoa(r.First) + "-" + strconv.Itoa(r.Last) }
 
-// list binds a field that holds several texts; check may be nil.
-func list(field *[]string, check func(string) (string, error)) value {
-	return &listValue{field, check}
+// list binds a field that holds several values to a parser of one of them.
+func list[T any](field *[]T, parse func(string) (T, error)) value {
+	return &listValue[T]{field, parse}
 }
 
-type listValue struct {
-	field *[]string
-	check func(string) (string, error)
+type listValue[T any] struct {
+	field *[]T
+	parse func(string) (T, error)
 }
 
-func (v *listValue) set(raw string) error {
-	raw = strings.TrimSpace(raw)
-	if v.check != nil {
-		var err error
-		if raw, err = v.check(raw); err != nil {
-			return err
-		}
+func (v *listValue[T]) set(raw string) error {
+	parsed, err := v.parse(strings.TrimSpace(raw))
+	if err == nil {
+		*v.field = append(*v.field, parsed)
 	}
-	*v.field = append(*v.field, raw)
-	return nil
+	return err
 }
 
-func (v *listValue) reset()   { *v.field = nil }
-func (v *listValue) get() any { return append([]string{}, *v.field...) }
+func (v *listValue[T]) reset() { *v.field = nil }
+
+func (v *listValue[T]) get() any {
+	texts := make([]string, len(*v.field))
+	for i, element := range *v.field {
+		texts[i] = fmt.Sprint(element)
+	}
+	return texts
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -55,10 +56,11 @@ type APIServerOptions struct {
 	// BindAddress and Port are what it listens on.
 	BindAddress netip.Addr
 	Port        int
-	// AdvertiseAddress is the address of the `kubernetes` Service's endpoint.
+	// AdvertiseAddress is the address of the `kubernetes` Service's endpoint, of
+	// the family of the first of ServiceCIDRs.
 	AdvertiseAddress netip.Addr
-	// ServiceCIDR is the range of service addresses.
-	ServiceCIDR netip.Prefix
+	// ServiceCIDRs are the ranges of service addresses: one, or one of each family.
+	ServiceCIDRs []netip.Prefix
 	// NodePortFirst and NodePortLast bound the ports of NodePort Services, inclusive.
 	NodePortFirst, NodePortLast int
 	// ClusterDomain names the issuer of service account tokens.
@@ -75,6 +77,9 @@ type APIServerOptions struct {
 	Args []string
 	// InProcess are the API groups that this process serves itself.
 	InProcess []InProcessAPI
+	// Front sees every request before the API does, also before it knows who asks;
+	// what it does not answer it gives to next. Nil is nothing.
+	Front func(next http.Handler) http.Handler
 }
 
 // APIServer is the component "apiserver".
@@ -182,7 +187,7 @@ func (s *APIServer) options() (*options.ServerRunOptions, error) {
 	opts.KubeletConfig.TLSClientConfig.CAFile = o.Certificates.ServerCA.CertFile
 	opts.KubeletConfig.PreferredAddressTypes = []string{"InternalIP", "ExternalIP", "Hostname"}
 
-	opts.ServiceClusterIPRanges = o.ServiceCIDR.String()
+	opts.ServiceClusterIPRanges = commaList(o.ServiceCIDRs)
 	opts.ServiceNodePortRange = utilnet.PortRange{Base: o.NodePortFirst, Size: o.NodePortLast - o.NodePortFirst + 1}
 	opts.AllowPrivileged = true
 	// Endpoints are reachable from every server, so no Service has to be in between.
@@ -234,7 +239,7 @@ func (s *APIServer) build(ctx context.Context, opts *options.ServerRunOptions) (
 	if completed.InformerName, err = cache.NewInformerName("kube-apiserver"); err != nil {
 		return nil, err
 	}
-	return assemble(completed, stores, s.opts.InProcess, s.opts.Log)
+	return assemble(completed, stores, s.opts)
 }
 
 // explainBind puts the port into the error of a listener.

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	cliflag "k8s.io/component-base/cli/flag"
@@ -33,6 +34,15 @@ func setArgs(sets cliflag.NamedFlagSets, key string, args []string) error {
 		}
 	}
 	return nil
+}
+
+// commaList writes networks as upstream's settings for one or two of them take them.
+func commaList(networks []netip.Prefix) string {
+	texts := make([]string, len(networks))
+	for i, n := range networks {
+		texts[i] = n.String()
+	}
+	return strings.Join(texts, ",")
 }
 
 // CheckAPIServerArgs says whether name=value pairs are settings of the API server.

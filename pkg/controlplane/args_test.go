@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -39,5 +41,29 @@ func TestBuiltinGroupsComeBeforeOurs(t *testing.T) {
 		if priority.Group <= 1000 {
 			t.Errorf("%s has the priority %d of an extension", gv, priority.Group)
 		}
+	}
+}
+
+func TestNetworksInUpstreamsForm(t *testing.T) {
+	four, six := netip.MustParsePrefix("10.43.0.0/16"), netip.MustParsePrefix("fd43::/112")
+	for want, networks := range map[string][]netip.Prefix{"10.43.0.0/16": {four}, "fd43::/112": {six}, "fd43::/112,10.43.0.0/16": {six, four}} {
+		if got := commaList(networks); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestRangesThatAreNoLongerInTheNetworksAreExplained(t *testing.T) {
+	for _, text := range []string{
+		"node:edge has an allocated cidr: fd42::/64 at index:1 that does not exist in cluster cidrs configuration",
+		"failed to mark cidr[10.42.0.0/24] at idx [0] as occupied for node: edge: cidr 10.42.0.0/24 is out the range of cluster cidr 10.52.0.0/16",
+	} {
+		if err := explainRanges(errors.New(text)); !strings.Contains(err.Error(), "give it the networks from before") || !strings.Contains(err.Error(), text) {
+			t.Errorf("got %v", err)
+		}
+	}
+	other := errors.New("another failure")
+	if got := explainRanges(other); got != other || explainRanges(nil) != nil {
+		t.Errorf("got %v", got)
 	}
 }

@@ -2,7 +2,7 @@ package controlplane
 
 import (
 	"fmt"
-	"log/slog"
+	"net/http"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,7 +22,8 @@ type chain struct {
 }
 
 // assemble builds the servers of the API and links them by delegation.
-func assemble(opts options.CompletedOptions, stores *stores, inProcess []InProcessAPI, log *slog.Logger) (*chain, error) {
+func assemble(opts options.CompletedOptions, stores *stores, own APIServerOptions) (*chain, error) {
+	inProcess, log := own.InProcess, own.Log
 	config, err := app.NewConfig(opts)
 	if err != nil {
 		return nil, err
@@ -37,6 +38,13 @@ func assemble(opts options.CompletedOptions, stores *stores, inProcess []InProce
 		api.ExtendOpenAPI(generic)
 	}
 	generic.SkipOpenAPIInstallation = true // see documents
+	if own.Front != nil {
+		head := &config.Aggregator.GenericConfig.Config
+		behind := head.BuildHandlerChainFunc
+		head.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
+			return own.Front(behind(handler, c))
+		}
+	}
 	completed, err := config.Complete()
 	if err != nil {
 		return nil, err

@@ -2,7 +2,9 @@ package controlplane
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/kombi-k8s/kombi/pkg/pki"
@@ -16,10 +18,11 @@ type ControllerManagerOptions struct {
 	Certificates *pki.Cluster
 	// Kubeconfig is the file with the controller manager's identity.
 	Kubeconfig string
-	// ClusterCIDR is cut into one range of pod addresses for each node.
-	ClusterCIDR netip.Prefix
-	// ServiceCIDR is the range of service addresses.
-	ServiceCIDR netip.Prefix
+	// ClusterCIDRs are cut into ranges of pod addresses, one for each node: one
+	// network, or one of each family.
+	ClusterCIDRs []netip.Prefix
+	// ServiceCIDRs are the ranges of service addresses, in the same families.
+	ServiceCIDRs []netip.Prefix
 	// Args are further name=value settings in upstream's terms.
 	Args []string
 }
@@ -63,8 +66,8 @@ func (m *ControllerManager) Run(ctx context.Context, ready func()) error {
 	opts.ControllerShutdownTimeout = time.Second
 	opts.KubeCloudShared.UseServiceAccountCredentials = true
 	opts.KubeCloudShared.AllocateNodeCIDRs = true
-	opts.KubeCloudShared.ClusterCIDR = o.ClusterCIDR.String()
-	opts.NodeIPAMController.ServiceCIDR = o.ServiceCIDR.String()
+	opts.KubeCloudShared.ClusterCIDR = commaList(o.ClusterCIDRs)
+	opts.NodeIPAMController.ServiceCIDR = commaList(o.ServiceCIDRs)
 	opts.SAController.ServiceAccountKeyFile = o.Certificates.ServiceAccountKey
 	opts.SAController.RootCAFile = o.Certificates.ServerCA.CertFile
 	client, server := o.Certificates.ClientCA, o.Certificates.ServerCA
@@ -84,5 +87,14 @@ func (m *ControllerManager) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	config.Kubeconfig.Wrap(whenBuilt(ready))
-	return cmapp.Run(ctx, config.Complete())
+	return explainRanges(cmapp.Run(ctx, config.Complete()))
+}
+
+// explainRanges says what to do when a node has a range of pod addresses that
+// the networks of the cluster do not hold any more. Upstream has no type for it.
+func explainRanges(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "does not exist in cluster cidrs") && !strings.Contains(err.Error(), "as occupied for node") {
+		return err
+	}
+	return fmt.Errorf("cluster-cidr does not hold the addresses that pods of a node have already: give it the networks from before, since those of a cluster with nodes cannot be taken away (%w)", err)
 }

@@ -116,7 +116,8 @@ func (d *DNS) Restartable() bool { return true }
 // healthTimeout keeps Healthy within the second that its callers allow.
 const healthTimeout = 900 * time.Millisecond
 
-// Healthy asks the server for a record that needs no API server, over the wire.
+// Healthy asks the server for a record that needs no API server, over the wire,
+// on each of its addresses.
 func (d *DNS) Healthy() error {
 	if !d.serving.Load() {
 		return nil
@@ -124,12 +125,14 @@ func (d *DNS) Healthy() error {
 	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
 	defer cancel()
 	query := new(dns.Msg).SetQuestion("dns-version."+d.domain, dns.TypeTXT)
-	reply, _, err := (&dns.Client{}).ExchangeContext(ctx, query, d.listen[0].String())
-	switch {
-	case err != nil:
-		return fmt.Errorf("DNS does not answer on %s, so pods cannot resolve names: %w", d.listen[0], err)
-	case reply.Rcode != dns.RcodeSuccess:
-		return fmt.Errorf("DNS on %s answers its own test query with %s", d.listen[0], dns.RcodeToString[reply.Rcode])
+	for _, a := range d.listen {
+		reply, _, err := (&dns.Client{}).ExchangeContext(ctx, query, a.String())
+		switch {
+		case err != nil:
+			return fmt.Errorf("DNS does not answer on %s, so pods cannot resolve names: %w", a, err)
+		case reply.Rcode != dns.RcodeSuccess:
+			return fmt.Errorf("DNS on %s answers its own test query with %s", a, dns.RcodeToString[reply.Rcode])
+		}
 	}
 	return nil
 }

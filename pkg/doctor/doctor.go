@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -71,8 +72,8 @@ type Options struct {
 	ResolvConf string
 	// BPFFS is made sure of; empty means no check.
 	BPFFS string
-	// PodNetwork is named in advice about firewalls.
-	PodNetwork string
+	// PodNetworks are named in advice about firewalls.
+	PodNetworks []netip.Prefix
 	// Facts about the machine; nil means host.Gather.
 	Facts *host.Facts
 	Now   func() time.Time

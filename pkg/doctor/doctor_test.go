@@ -189,3 +189,13 @@ func TestACancelledContextStops(t *testing.T) {
 		t.Errorf("got %v", f)
 	}
 }
+
+func TestAdviceForEachPodNetwork(t *testing.T) {
+	o := Options{PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/56")}}
+	if got := o.forPods(" --add-source="); got != " --add-source=10.42.0.0/16 --add-source=fd42::/56" {
+		t.Error(got)
+	}
+	if got := (&Options{}).forPods(" --add-source="); got != " --add-source=<cluster-cidr>" {
+		t.Error(got)
+	}
+}

@@ -80,18 +80,26 @@ func nameServers(resolvConf string) (all, local int) {
 
 // checkFirewall knows the two firewalls that drop what pods send unless they are told otherwise.
 func checkFirewall(_ context.Context, o *Options) []Finding {
-	pods := o.PodNetwork
-	if pods == "" {
-		pods = "<cluster-cidr>"
-	}
 	if running(o.Proc, "/run/firewalld.pid") || running(o.Proc, "/run/firewalld/firewalld.pid") {
-		return warn("trust the pods: firewall-cmd --permanent --zone=trusted --add-source="+pods+" && firewall-cmd --reload",
+		return warn("trust the pods: firewall-cmd --permanent --zone=trusted"+o.forPods(" --add-source=")+" && firewall-cmd --reload",
 			"firewalld runs on this machine and may drop the traffic of pods")
 	}
 	if data, err := os.ReadFile("/etc/ufw/ufw.conf"); err == nil && ufwEnabled(string(data)) {
-		return warn("allow the pods: ufw allow from "+pods, "ufw is enabled on this machine and may drop the traffic of pods")
+		return warn("allow the pods:"+strings.TrimPrefix(o.forPods(" && ufw allow from "), " &&"), "ufw is enabled on this machine and may drop the traffic of pods")
 	}
 	return nil
+}
+
+// forPods repeats a part of a command for each network of the pods.
+func (o *Options) forPods(part string) string {
+	if len(o.PodNetworks) == 0 {
+		return part + "<cluster-cidr>"
+	}
+	var out strings.Builder
+	for _, n := range o.PodNetworks {
+		out.WriteString(part + n.String())
+	}
+	return out.String()
 }
 
 func ufwEnabled(conf string) bool {

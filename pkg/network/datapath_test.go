@@ -30,6 +30,7 @@ func TestDataPath(t *testing.T) {
 				{"live connections survive endpoint changes", endpointChanges},
 				{"terminating endpoints serve when nothing else does", terminating},
 				{"traffic policies", trafficPolicies},
+				{"source ranges of load balancers", sourceRanges},
 				{"host ports", hostPortsWork},
 				{"node-local addresses", nodeLocal},
 				{"errors about translated packets arrive", icmpErrors},

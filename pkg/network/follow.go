@@ -43,6 +43,7 @@ func (n *Network) follow(ctx context.Context) error {
 	nodes := inform(ctx, client, client.CoreV1().Nodes().List, client.CoreV1().Nodes().Watch, &corev1.Node{}, everything, trimNode,
 		func(node *corev1.Node) {
 			if node.Name == n.opts.NodeName {
+				n.table.SetZone(node.Labels[corev1.LabelTopologyZone])
 				own(node)
 			} else {
 				n.peers.set(node.Name, peer{addrs: internalAddrs(node), prefixes: podPrefixes(node)})
@@ -312,7 +313,7 @@ func trimSlice(s *discoveryv1.EndpointSlice) {
 	trimMeta(&s.ObjectMeta, discoveryv1.LabelServiceName)
 	for i := range s.Endpoints {
 		ep := &s.Endpoints[i]
-		ep.Hostname, ep.TargetRef, ep.DeprecatedTopology, ep.Zone, ep.Hints = nil, nil, nil, nil, nil
+		ep.Hostname, ep.TargetRef, ep.DeprecatedTopology, ep.Zone = nil, nil, nil, nil
 	}
 	s.Endpoints = slices.Clip(s.Endpoints)
 }

@@ -281,3 +281,22 @@ func nodeLocal(t *testing.T, e *env) {
 	}
 	e.run(e.outside, "ip", "route", "del", dnsAddr+"/32")
 }
+
+func sourceRanges(t *testing.T, e *env) {
+	a := e.addPod()
+	a.serve(t, "tcp", ":80", "a")
+	e.service(svc{name: "ranged", ip: "10.43.1.60", backends: []string{a.addr},
+		ports: []corev1.ServicePort{port("x", corev1.ProtocolTCP, 8060, 80, 30160)},
+		modify: func(s *corev1.Service) {
+			s.Spec.Type = corev1.ServiceTypeLoadBalancer
+			s.Spec.LoadBalancerSourceRanges = []string{worldAddr + "/32"}
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: nodeAddr}}
+		}})
+	in := e.outside.dial(t, "tcp", worldAddr+":0", nodeAddr+":8060")
+	expect(t, "a client of the range", in.say("hello"), "a", worldAddr)
+	denied(t, "another client", e.outside.brief().call(t, "tcp", nodeAddr+":8060"))
+	if e.drops("source_range") == 0 {
+		t.Error("nothing was counted")
+	}
+	expect(t, "the node port is for everybody", e.outside.call(t, "tcp", nodeAddr+":30160"), "a", outsideAddr)
+}

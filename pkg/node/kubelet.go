@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +28,9 @@ type KubeletOptions struct {
 	Log *slog.Logger
 	// NodeName is the name of the Node object.
 	NodeName string
-	// NodeIP is the address of the node; invalid means the kubelet finds it.
-	NodeIP netip.Addr
+	// NodeIPs are the addresses of the node, at most one of each family, the
+	// cluster's first family first; without any, the kubelet finds one.
+	NodeIPs []netip.Addr
 	// Kubeconfig is the file with the node's identity, Client the same for our
 	// own look at the Node object.
 	Kubeconfig string
@@ -42,7 +44,7 @@ type KubeletOptions struct {
 	// CgroupRoot is the existing cgroup below which pods are put, such as /kombi.
 	CgroupRoot string
 	// ClusterDNS and ClusterDomain go into the resolver configuration of pods.
-	ClusterDNS    netip.Addr
+	ClusterDNS    []netip.Addr
 	ClusterDomain string
 	// ResolvConf is the resolver configuration that pods inherit.
 	ResolvConf string
@@ -112,15 +114,16 @@ func (k *Kubelet) server() (*options.KubeletServer, error) {
 	flags := kubeletFlags(server)
 	server.KubeConfig = o.Kubeconfig
 	server.HostnameOverride = o.NodeName
-	if o.NodeIP.IsValid() {
-		server.NodeIP = o.NodeIP.String()
-	}
+	server.NodeIP = strings.Join(texts(o.NodeIPs), ",")
 	server.RootDirectory = o.Root
 	server.CertDirectory = filepath.Join(o.Root, "pki")
 	server.NodeLabels = o.Labels
 
 	c := &server.KubeletConfiguration
-	c.Address = "0.0.0.0"
+	c.Address = netip.IPv4Unspecified().String()
+	if slices.ContainsFunc(o.NodeIPs, netip.Addr.Is6) {
+		c.Address = netip.IPv6Unspecified().String() // takes IPv4 as well
+	}
 	c.Port = int32(o.Port)
 	c.ReadOnlyPort = 0
 	c.HealthzPort = 0
@@ -136,7 +139,7 @@ func (k *Kubelet) server() (*options.KubeletServer, error) {
 	c.PodLogsDir = o.PodLogs
 	c.VolumePluginDir = filepath.Join(o.Root, "volume-plugins")
 	c.ClusterDomain = o.ClusterDomain
-	c.ClusterDNS = []string{o.ClusterDNS.String()}
+	c.ClusterDNS = texts(o.ClusterDNS)
 	c.ResolverConfig = o.ResolvConf
 	c.MaxPods = int32(o.MaxPods)
 	c.RegisterWithTaints = append(c.RegisterWithTaints, o.Taints...)
@@ -164,6 +167,14 @@ func (k *Kubelet) server() (*options.KubeletServer, error) {
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 
 	return server, setKubeletArgs(flags, o.Args)
+}
+
+func texts(addrs []netip.Addr) []string {
+	out := make([]string, len(addrs))
+	for i, a := range addrs {
+		out[i] = a.String()
+	}
+	return out
 }
 
 // CheckKubeletArgs says whether name=value pairs are settings of the kubelet.

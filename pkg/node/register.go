@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"runtime"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,10 +37,42 @@ func registerNode(ctx context.Context, o KubeletOptions) error {
 		Spec:       corev1.NodeSpec{Taints: o.Taints},
 	}
 	_, err = client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if apierrors.IsAlreadyExists(err) {
+		node, err = client.CoreV1().Nodes().Get(ctx, o.NodeName, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("the node %s cannot be read: %w", o.NodeName, err)
+		}
+		if missing := missingFamily(node.Spec.PodCIDRs, o.NodeIPs); missing != "" {
+			o.Log.Warn("pods of this node get no "+missing+" addresses, because the node was registered before the cluster had them and its ranges never change",
+				"ranges", node.Spec.PodCIDRs, "next", "kubectl delete node "+o.NodeName+", then restart Kombi; the pods are made again")
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("the node %s cannot be registered: %w", o.NodeName, err)
 	}
 	return nil
+}
+
+// missingFamily is the family that the node has an address of, but no range for
+// pods, or "". A node without any range is going to get them.
+func missingFamily(ranges []string, nodeIPs []netip.Addr) string {
+	if len(ranges) == 0 {
+		return ""
+	}
+	for _, a := range nodeIPs {
+		same := func(r string) bool {
+			p, err := netip.ParsePrefix(r)
+			return err == nil && p.Addr().Is4() == a.Is4()
+		}
+		switch {
+		case slices.ContainsFunc(ranges, same):
+		case a.Is4():
+			return "IPv4"
+		default:
+			return "IPv6"
+		}
+	}
+	return ""
 }
 
 // waitNodeReady returns nil as soon as the Node says that it is Ready since the

@@ -55,6 +55,9 @@ func TestMachine(t *testing.T) {
 		{name: "port of the kubelet in use", setup: func(t *testing.T, _ string) { listen(t, "0.0.0.0:16250") }, args: []string{"--kubelet-port=16250"},
 			want: []string{"port 16250 is in use by " + self(t), "choose another port with --kubelet-port"}},
 		{name: "address of another machine", args: []string{"--bind-address=198.51.100.7"}, want: []string{"198.51.100.7 does not belong to this machine", "give an address of this machine"}},
+		{name: "node address of another machine", args: []string{"--node-ip=198.51.100.7"}, want: []string{"198.51.100.7 does not belong to this machine", "give an address of this machine with --node-ip"}},
+		{name: "IPv6 on a machine without it", args: []string{"--cluster-cidr=10.42.0.0/16,fd42::/56", "--service-cidr=10.43.0.0/16,fd43::/112"},
+			want: []string{"this machine has no IPv6 address", "name it with --node-ip", "choose IPv4 networks only"}},
 		{name: "read-only BPF file system", mounts: func(t *testing.T, _ string) {
 			mount(t, "bpf", "/sys/fs/bpf", 0, "")
 			mount(t, "", "/sys/fs/bpf", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")

@@ -199,6 +199,13 @@ type KombiSocketPeer struct {
 	Service uint32
 }
 
+type KombiSourceKey struct {
+	_       structs.HostLayout
+	Bits    uint32
+	Service uint32
+	Addr    KombiAddr
+}
+
 type KombiTuple struct {
 	_     structs.HostLayout
 	Saddr KombiAddr
@@ -232,6 +239,7 @@ const (
 	KombiMapServices        = "services"
 	KombiMapSlots           = "slots"
 	KombiMapSockets         = "sockets"
+	KombiMapSources         = "sources"
 	KombiProgConnect4       = "connect4"
 	KombiProgConnect6       = "connect6"
 	KombiProgFromOutside    = "from_outside"
@@ -332,6 +340,7 @@ type KombiMapSpecs struct {
 	Services    *ebpf.MapSpec `ebpf:"services"`
 	Slots       *ebpf.MapSpec `ebpf:"slots"`
 	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
+	Sources     *ebpf.MapSpec `ebpf:"sources"`
 }
 
 // KombiVariableSpecs contains global variables before they are loaded into the kernel.
@@ -382,6 +391,7 @@ type KombiMaps struct {
 	Services    *ebpf.Map `ebpf:"services"`
 	Slots       *ebpf.Map `ebpf:"slots"`
 	Sockets     *ebpf.Map `ebpf:"sockets"`
+	Sources     *ebpf.Map `ebpf:"sources"`
 }
 
 func (m *KombiMaps) Close() error {
@@ -404,6 +414,7 @@ func (m *KombiMaps) Close() error {
 		m.Services,
 		m.Slots,
 		m.Sockets,
+		m.Sources,
 	)
 }
 

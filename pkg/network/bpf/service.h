@@ -29,6 +29,14 @@ static __always_inline bool is_member(__u32 service, const struct addr *addr, __
 	return bpf_map_lookup_elem(&members, &key) != 0;
 }
 
+// in_sources tells whether the service is there for the client.
+static __always_inline bool in_sources(const struct service *s, const struct addr *client)
+{
+	struct source_key key = {.bits = 160, .service = s->id, .addr = *client};
+
+	return !(s->flags & SERVICE_SOURCES) || bpf_map_lookup_elem(&sources, &key);
+}
+
 // service_pick chooses a backend for a new flow.
 static __always_inline int service_pick(const struct service *s, const struct addr *client, struct backend *out)
 {
@@ -125,6 +133,10 @@ static __always_inline int service_flow(struct __sk_buff *skb, struct packet *p,
 	s = service_find(&p->t.daddr, p->t.dport, p->t.proto, scope, local);
 	if (!s)
 		return NOT_TRANSLATED;
+	if (!in_sources(s, &p->t.saddr)) {
+		count_drop(DROP_SOURCE, skb->len);
+		return DROPPED;
+	}
 	if (service_pick(s, &p->t.saddr, &b) < 0) {
 		if (s->flags & SERVICE_DROP) {
 			count_drop(DROP_NO_BACKEND, skb->len);

@@ -69,6 +69,7 @@ enum drop_reason {
 	DROP_MAP_FULL,        // the flow could not be remembered
 	DROP_POLICY,          // a network policy does not allow it
 	DROP_NO_REMOTE,       // no node has this address of the overlay
+	DROP_SOURCE,          // the client is not in the service's source ranges
 	DROP_REASONS,
 };
 
@@ -105,7 +106,8 @@ struct service_key {
 	__u8 scope;
 };
 
-#define SERVICE_DROP 1 // without backends: drop instead of refuse
+#define SERVICE_DROP 1    // without backends: drop instead of refuse
+#define SERVICE_SOURCES 2 // only for clients with an entry in sources
 
 struct service {
 	__u32 id;
@@ -131,6 +133,12 @@ struct member_key {
 	struct addr addr;
 	__be16 port;
 	__u16 pad;
+};
+
+struct source_key {
+	__u32 bits; // 32 for the service and those of the address
+	__u32 service;
+	struct addr addr;
 };
 
 struct affinity_key {

@@ -5,7 +5,7 @@ import "github.com/kombi-k8s/kombi/pkg/network/bpf"
 // reasons name the drop counters, in the order that the programs number them.
 var reasons = [...]string{
 	"spoofed_source", "no_free_port", "no_local_backend", "refused",
-	"fragment", "rewrite_failed", "node_local_address", "flow_table_full", "policy", "no_such_node",
+	"fragment", "rewrite_failed", "node_local_address", "flow_table_full", "policy", "no_such_node", "source_range",
 }
 
 // Drop counts packets that were not let through for one reason.

@@ -1,15 +1,21 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/kombi-k8s/kombi/pkg/network/bpf"
 	"github.com/kombi-k8s/kombi/pkg/network/services"
 )
 
-const serviceDrop = 1
+// Flags of a service, with the numbers that the programs use.
+const (
+	serviceDrop    = 1
+	serviceSources = 2
+)
 
 // ServiceMaps writes frontends and their backends.
 //
@@ -24,8 +30,9 @@ type ServiceMaps struct {
 }
 
 type installed struct {
-	value bpf.KombiService
-	slots []bpf.KombiBackend
+	value   bpf.KombiService
+	slots   []bpf.KombiBackend
+	sources []bpf.KombiSourceKey
 }
 
 func newServiceMaps(m *bpf.KombiMaps) *ServiceMaps {
@@ -118,11 +125,28 @@ func (s *ServiceMaps) put(k bpf.KombiServiceKey, e services.Entry) error {
 	if e.DropIfEmpty {
 		value.Flags |= serviceDrop
 	}
+	var sources []bpf.KombiSourceKey
+	for _, p := range e.Sources {
+		value.Flags |= serviceSources
+		prefix := prefix16(p)
+		source := bpf.KombiSourceKey{Bits: 32 + prefix.Bits, Service: id, Addr: prefix.Addr}
+		if err := s.m.Sources.Put(source, uint32(1)); err != nil {
+			return fmt.Errorf("write source range %s: %w", p, explainFull(err))
+		}
+		sources = append(sources, source)
+	}
 	if err := s.m.Services.Put(k, value); err != nil {
 		return fmt.Errorf("write service: %w", err)
 	}
-	old := h.slots
-	h.value, h.slots = value, want
+	old, oldSources := h.slots, h.sources
+	h.value, h.slots, h.sources = value, want, sources
+	for _, k := range oldSources {
+		if !slices.Contains(sources, k) {
+			if err := ignoreMissing(s.m.Sources.Delete(k)); err != nil {
+				return err
+			}
+		}
+	}
 	for i := len(want); i < len(old); i++ {
 		if err := ignoreMissing(s.m.Slots.Delete(bpf.KombiSlotKey{Service: id, Index: uint32(i)})); err != nil {
 			return err
@@ -155,7 +179,7 @@ func (s *ServiceMaps) remove(k bpf.KombiServiceKey) error {
 			return err
 		}
 	}
-	return nil
+	return deleteAll(s.m.Sources, h.sources)
 }
 
 // read learns what the maps hold.
@@ -202,10 +226,21 @@ func (s *ServiceMaps) sweep() error {
 			oldMembers = append(oldMembers, mk)
 		}
 	}
-	if err := deleteAll(s.m.Slots, oldSlots); err != nil {
-		return err
+	sources := map[bpf.KombiSourceKey]bool{}
+	for _, h := range s.have {
+		for _, k := range h.sources {
+			sources[k] = true
+		}
 	}
-	return deleteAll(s.m.Members, oldMembers)
+	var ck bpf.KombiSourceKey
+	var cv uint32
+	var oldSources []bpf.KombiSourceKey
+	for it := s.m.Sources.Iterate(); it.Next(&ck, &cv); {
+		if !sources[ck] {
+			oldSources = append(oldSources, ck)
+		}
+	}
+	return errors.Join(deleteAll(s.m.Slots, oldSlots), deleteAll(s.m.Members, oldMembers), deleteAll(s.m.Sources, oldSources))
 }
 
 func serviceKey(f services.Frontend) bpf.KombiServiceKey {

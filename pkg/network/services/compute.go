@@ -3,6 +3,7 @@ package services
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +15,8 @@ import (
 // Rules, as in the Service documentation of Kubernetes: ready endpoints serve; if
 // there is none, those that are serving while they terminate. A traffic policy of Local keeps
 // only the endpoints of this node, for clients outside; clients on the node itself
-// always reach the whole service through its external addresses.
+// always reach the whole service through its external addresses. Ranges of sources
+// are for the addresses of load balancers.
 func compute(cfg Config, s *corev1.Service, sl map[string]*discoveryv1.EndpointSlice) map[Frontend]Entry {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil
@@ -35,9 +37,13 @@ func compute(cfg Config, s *corev1.Service, sl map[string]*discoveryv1.EndpointS
 		clusterIPs = addrs(cfg, []string{s.Spec.ClusterIP})
 	}
 	external := addrs(cfg, s.Spec.ExternalIPs)
+	balanced := map[netip.Addr]bool{}
 	for _, in := range s.Status.LoadBalancer.Ingress {
 		if in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP {
-			external = append(external, addrs(cfg, []string{in.IP})...)
+			for _, a := range addrs(cfg, []string{in.IP}) {
+				external = append(external, a)
+				balanced[a] = true
+			}
 		}
 	}
 
@@ -47,8 +53,8 @@ func compute(cfg Config, s *corev1.Service, sl map[string]*discoveryv1.EndpointS
 			continue
 		}
 		for _, fam := range families(clusterIPs) {
-			all := pick(cfg, sl, port, fam, false)
-			local := pick(cfg, sl, port, fam, true)
+			endpoints := collect(cfg, sl, port, fam)
+			all, local := usable(closest(cfg, endpoints)), usable(onNode(endpoints))
 			inside := Entry{Backends: all, Affinity: affinity}
 			if insideLocal {
 				inside = Entry{Backends: local, Affinity: affinity, DropIfEmpty: len(all) > 0}
@@ -66,8 +72,12 @@ func compute(cfg Config, s *corev1.Service, sl map[string]*discoveryv1.EndpointS
 			}
 			for _, a := range external {
 				if a.Is4() == fam.Is4() {
+					from := outside
+					if balanced[a] {
+						from.Sources = sourceRanges(s, a)
+					}
 					out[Frontend{a, uint16(port.Port), proto, Inside}] = whole
-					out[Frontend{a, uint16(port.Port), proto, Outside}] = outside
+					out[Frontend{a, uint16(port.Port), proto, Outside}] = from
 				}
 			}
 			if port.NodePort != 0 {
@@ -77,54 +87,6 @@ func compute(cfg Config, s *corev1.Service, sl map[string]*discoveryv1.EndpointS
 		}
 	}
 	return out
-}
-
-// pick returns the endpoints that may serve port now, for the family of fam.
-func pick(cfg Config, sl map[string]*discoveryv1.EndpointSlice, port corev1.ServicePort, fam netip.Addr, localOnly bool) []netip.AddrPort {
-	want := discoveryv1.AddressTypeIPv4
-	if fam.Is6() {
-		want = discoveryv1.AddressTypeIPv6
-	}
-	var ready, terminating []netip.AddrPort
-	for _, s := range sl {
-		if s.AddressType != want {
-			continue
-		}
-		for _, p := range s.Ports {
-			if p.Port == nil || value(p.Name) != port.Name || (p.Protocol != nil && *p.Protocol != protocolOrTCP(port.Protocol)) {
-				continue
-			}
-			for _, ep := range s.Endpoints {
-				if localOnly && value(ep.NodeName) != cfg.NodeName {
-					continue
-				}
-				isReady := ep.Conditions.Ready == nil || *ep.Conditions.Ready
-				serving := isReady
-				if ep.Conditions.Serving != nil {
-					serving = *ep.Conditions.Serving
-				}
-				isTerminating := ep.Conditions.Terminating != nil && *ep.Conditions.Terminating
-				for _, a := range ep.Addresses {
-					addr, err := netip.ParseAddr(a)
-					if err != nil {
-						continue
-					}
-					to := netip.AddrPortFrom(addr.Unmap(), uint16(*p.Port))
-					switch {
-					case isReady:
-						ready = append(ready, to)
-					case serving && isTerminating:
-						terminating = append(terminating, to)
-					}
-				}
-			}
-		}
-	}
-	if len(ready) == 0 {
-		ready = terminating
-	}
-	slices.SortFunc(ready, netip.AddrPort.Compare)
-	return slices.Compact(ready)
 }
 
 // families returns the unspecified address of each family that occurs.
@@ -176,4 +138,20 @@ func value(s *string) string {
 		return ""
 	}
 	return *s
+}
+
+// sourceRanges are the clients that may use a load balancer's address. Without any of
+// the address's family nobody of that family may, as the list is meant.
+func sourceRanges(s *corev1.Service, a netip.Addr) (out []netip.Prefix) {
+	for _, r := range s.Spec.LoadBalancerSourceRanges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(r))
+		if err == nil && p.Addr().Is4() == a.Is4() {
+			out = append(out, p.Masked())
+		}
+	}
+	if len(out) == 0 && len(s.Spec.LoadBalancerSourceRanges) > 0 {
+		out = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
+	}
+	slices.SortFunc(out, func(x, y netip.Prefix) int { return x.Addr().Compare(y.Addr()) })
+	return slices.Compact(out)
 }

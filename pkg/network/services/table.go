@@ -12,6 +12,9 @@ import (
 type Config struct {
 	// NodeName decides which endpoints are local.
 	NodeName string
+	// Zone is the node's, for endpoints that are meant for some zones. It may be
+	// learned later, see [Table.SetZone].
+	Zone string
 	// Untouched are addresses that must never be translated.
 	Untouched []netip.Addr
 }
@@ -82,6 +85,19 @@ func (t *Table) All() map[Frontend]Entry {
 		}
 	}
 	return out
+}
+
+// SetZone tells the node's zone.
+func (t *Table) SetZone(zone string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cfg.Zone == zone {
+		return
+	}
+	t.cfg.Zone = zone
+	for key := range t.services {
+		t.recompute(key)
+	}
 }
 
 // SetService adds or replaces a Service.

@@ -27,6 +27,9 @@ func state(m map[Frontend]Entry) string {
 		if e.DropIfEmpty {
 			l += " drop"
 		}
+		if len(e.Sources) > 0 {
+			l += fmt.Sprintf(" for %v", e.Sources)
+		}
 		lines = append(lines, l)
 	}
 	slices.Sort(lines)

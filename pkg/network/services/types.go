@@ -62,11 +62,14 @@ type Entry struct {
 	Affinity time.Duration
 	// DropIfEmpty drops traffic instead of refusing it when there is no backend.
 	DropIfEmpty bool
+	// Sources are the clients that may use the frontend; none is everybody.
+	Sources []netip.Prefix
 }
 
 // Equal reports whether both are translated alike.
 func (e Entry) Equal(o Entry) bool {
-	return e.Affinity == o.Affinity && e.DropIfEmpty == o.DropIfEmpty && slices.Equal(e.Backends, o.Backends)
+	return e.Affinity == o.Affinity && e.DropIfEmpty == o.DropIfEmpty && slices.Equal(e.Backends, o.Backends) &&
+		slices.Equal(e.Sources, o.Sources)
 }
 
 // Change is one step towards the desired state; without an Entry the frontend is to go.

@@ -112,19 +112,21 @@ func network() error {
 	if err := netns.Set(out); err != nil {
 		return err
 	}
-	return errors.Join(address(OutsideIP), netns.Set(here))
+	return errors.Join(address(OutsideIP, OutsideIP6), netns.Set(here))
 }
 
 // address brings lo and eth0 of the current namespace up.
-func address(ip string) error {
+func address(ips ...string) error {
 	for _, name := range []string{"lo", "eth0"} {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if name == "eth0" {
-			addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(ip), Mask: net.CIDRMask(24, 32)}}
-			if err := netlink.AddrAdd(link, addr); err != nil {
+		for _, ip := range ips {
+			if name != "eth0" {
+				continue
+			}
+			if err := netlink.AddrAdd(link, onWire(ip)); err != nil {
 				return fmt.Errorf("%s: address %s: %w", name, ip, err)
 			}
 		}

@@ -21,9 +21,10 @@ import (
 )
 
 // stageOutside is the rest of the world: a process of its own, in the outside
-// namespace and in no server's cgroup. It serves HTTP on port 80, which answers
-// with the address of the client, and DNS on port 53, which knows outside.test
-// and nothing else; and it opens connections for tests.
+// namespace and in no server's cgroup. On its address of each family it serves HTTP
+// on port 80, which answers with the address of the client, and DNS on port 53,
+// which knows outside.test (IPv4) and outside6.test (IPv6) and nothing else; and it
+// opens connections for tests.
 const stageOutside = "outside"
 
 func outsideSocket() string { return filepath.Join(Dir(), "outside.sock") }
@@ -53,27 +54,29 @@ func startOutside() error {
 
 // runOutside is the process; it ends with the namespaces.
 func runOutside() error {
-	web, err := net.Listen("tcp", OutsideIP+":80")
-	if err != nil {
-		return err
-	}
-	udp, err := net.ListenPacket("udp", OutsideIP+":53")
-	if err != nil {
-		return err
-	}
-	tcp, err := net.Listen("tcp", OutsideIP+":53")
-	if err != nil {
-		return err
-	}
-	handler := dns.HandlerFunc(answerOutside)
-	for _, s := range []*dns.Server{{PacketConn: udp, Handler: handler}, {Listener: tcp, Handler: handler}} {
-		go func() { _ = s.ActivateAndServe() }()
-	}
 	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		fmt.Fprintln(w, host)
 	})}
-	go func() { _ = srv.Serve(web) }()
+	for _, ip := range []string{OutsideIP, OutsideIP6} {
+		web, err := net.Listen("tcp", net.JoinHostPort(ip, "80"))
+		if err != nil {
+			return err
+		}
+		udp, err := net.ListenPacket("udp", net.JoinHostPort(ip, "53"))
+		if err != nil {
+			return err
+		}
+		tcp, err := net.Listen("tcp", net.JoinHostPort(ip, "53"))
+		if err != nil {
+			return err
+		}
+		handler := dns.HandlerFunc(answerOutside)
+		for _, s := range []*dns.Server{{PacketConn: udp, Handler: handler}, {Listener: tcp, Handler: handler}} {
+			go func() { _ = s.ActivateAndServe() }()
+		}
+		go func() { _ = srv.Serve(web) }()
+	}
 	dialer, err := net.Listen("unix", outsideSocket())
 	if err != nil {
 		return err
@@ -172,18 +175,21 @@ func ServeOutside(t testing.TB) {
 	})
 }
 
+// answerOutside knows one name for each family: what a pod without IPv6 asks for
+// has no IPv6 address.
 func answerOutside(w dns.ResponseWriter, req *dns.Msg) {
 	resp := new(dns.Msg)
 	resp.SetReply(req)
 	q := req.Question[0]
+	header := dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: dns.ClassINET, Ttl: 5}
+	name := strings.ToLower(q.Name)
 	switch {
-	case !strings.EqualFold(q.Name, "outside.test."):
+	case name != "outside.test." && name != "outside6.test.":
 		resp.Rcode = dns.RcodeNameError
-	case q.Qtype == dns.TypeA:
-		resp.Answer = []dns.RR{&dns.A{
-			Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 5},
-			A:   net.ParseIP(OutsideIP),
-		}}
+	case q.Qtype == dns.TypeA && name == "outside.test.":
+		resp.Answer = []dns.RR{&dns.A{Hdr: header, A: net.ParseIP(OutsideIP)}}
+	case q.Qtype == dns.TypeAAAA && name == "outside6.test.":
+		resp.Answer = []dns.RR{&dns.AAAA{Hdr: header, AAAA: net.ParseIP(OutsideIP6)}}
 	}
 	_ = w.WriteMsg(resp)
 }

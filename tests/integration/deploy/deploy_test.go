@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,7 +88,7 @@ func deployer(t *testing.T, dir string, disable ...string) *deploy.Deployer {
 	}
 	return deploy.New(deploy.Options{
 		Log: shared.log, Kube: identity, Bundled: manifests.FS(), UserDir: dir, Disable: disable,
-		Vars: manifests.Vars("10.43.0.10", "cluster.local"), Server: serverName,
+		Vars: manifests.Vars([]netip.Addr{netip.MustParseAddr("10.43.0.10")}, "cluster.local"), Server: serverName,
 	})
 }
 

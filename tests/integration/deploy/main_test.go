@@ -166,12 +166,12 @@ func (p *plane) graph(dir string) (*component.Graph, error) {
 		controlplane.NewAPIServer(controlplane.APIServerOptions{
 			Log: p.log, Certificates: p.certs, KubeletClient: kubelets, Loopback: p.admin, Datastore: store.Endpoint(), NewDatastoreClient: store.NewClient,
 			// An endpoint cannot be a loopback address; nobody uses this one.
-			BindAddress: loopback, Port: int(port), AdvertiseAddress: netip.MustParseAddr("192.0.2.1"), ServiceCIDR: services,
+			BindAddress: loopback, Port: int(port), AdvertiseAddress: netip.MustParseAddr("192.0.2.1"), ServiceCIDRs: []netip.Prefix{services},
 			NodePortFirst: 30000, NodePortLast: 32767, ClusterDomain: "cluster.local", AuthenticationConfig: anonymous,
 		}),
 		controlplane.NewControllerManager(controlplane.ControllerManagerOptions{
 			Certificates: p.certs, Kubeconfig: files["system:kube-controller-manager"],
-			ClusterCIDR: netip.MustParsePrefix("10.42.0.0/16"), ServiceCIDR: services,
+			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, ServiceCIDRs: []netip.Prefix{services},
 		}),
 		controlplane.NewScheduler(controlplane.SchedulerOptions{Kubeconfig: files["system:kube-scheduler"]}),
 	)
