@@ -18,6 +18,7 @@ import (
 	"github.com/kombi-k8s/kombi/pkg/dns"
 	"github.com/kombi-k8s/kombi/pkg/metrics"
 	"github.com/kombi-k8s/kombi/pkg/network"
+	"github.com/kombi-k8s/kombi/pkg/network/loadbalancer"
 	"github.com/kombi-k8s/kombi/pkg/node"
 	"github.com/kombi-k8s/kombi/pkg/storage"
 )
@@ -41,55 +42,19 @@ func (w *wiring) addons(admin *rest.Config) ([]component.Component, []controlpla
 			Vars: manifests.Vars(c.ClusterDNS, c.ClusterDomain), Server: c.NodeName,
 		}),
 	}
+	parts, err := w.nodeParts()
+	if err != nil {
+		return nil, nil, err
+	}
+	all = append(all, parts...)
 	if !c.Disabled("network") {
-		options := networkOptions(c, w.log)
-		options.NodeIPs = w.nodeIPs
-		if options.CgroupPath, err = node.SocketCgroup(c.Instance()); err != nil {
-			return nil, nil, err
-		}
-		if options.Kube, err = w.client("system:kombi:network"); err != nil {
-			return nil, nil, err
-		}
-		dataPlane := network.New(options)
-		// One registry for all parts: the API server's /metrics shows it, behind
-		// the API's authorization.
-		legacyregistry.RawMustRegister(dataPlane.Collectors()...)
-		// Loading programs needs no API, so it need not wait for it.
-		preload := component.Func{ID: "network-programs", Do: func(ctx context.Context, ready func()) error {
-			if err := dataPlane.Preload(ctx); err != nil {
-				return err
-			}
-			ready()
-			<-ctx.Done()
-			return nil
-		}}
-		all = append(all, preload, dataPlane)
-	}
-	if !c.Disabled("dns") {
-		identity, err := w.client("system:kombi:dns")
+		identity, err := w.client("system:kombi:network")
 		if err != nil {
 			return nil, nil, err
 		}
-		var listen []netip.AddrPort
-		for _, a := range c.ClusterDNS {
-			listen = append(listen, netip.AddrPortFrom(a, 53))
-		}
-		resolver, err := dns.New(dns.Options{
-			Log: w.log, Kube: identity, Listen: listen,
-			ClusterDomain: c.ClusterDomain, ClusterCIDRs: c.ClusterCIDRs, ServiceCIDRs: c.ServiceCIDRs,
-			ResolvConf: c.ResolvConf, StateDir: w.paths.Node,
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-		all = append(all, resolver)
-	}
-	if !c.Disabled("storage") {
-		identity, err := w.client("system:kombi:storage")
-		if err != nil {
-			return nil, nil, err
-		}
-		all = append(all, storage.New(storage.Options{Log: w.log, Kube: identity, NodeName: c.NodeName, Dir: w.paths.Storage}))
+		all = append(all, loadbalancer.New(loadbalancer.Options{
+			Log: w.log, Kube: identity, TakenPorts: []int32{sshPort, int32(c.HTTPSListenPort), int32(c.KubeletPort)},
+		}))
 	}
 	var apis []controlplane.InProcessAPI
 	if !c.Disabled("metrics-server") {
@@ -112,6 +77,67 @@ func (w *wiring) addons(admin *rest.Config) ([]component.Component, []controlpla
 	return all, apis, nil
 }
 
+// sshPort is how people reach the machine when nothing else works.
+const sshPort = 22
+
+// nodeParts are the parts that every node has, beside containers.
+func (w *wiring) nodeParts() ([]component.Component, error) {
+	c := w.config
+	var all []component.Component
+	if !c.Disabled("network") {
+		options := networkOptions(c, w.log)
+		options.NodeIPs = w.nodeIPs
+		var err error
+		if options.CgroupPath, err = node.SocketCgroup(c.Instance()); err != nil {
+			return nil, err
+		}
+		if options.Kube, err = w.client("system:kombi:network"); err != nil {
+			return nil, err
+		}
+		dataPlane := network.New(options)
+		// One registry for all parts: the API server's /metrics shows it, behind
+		// the API's authorization.
+		legacyregistry.RawMustRegister(dataPlane.Collectors()...)
+		// Loading programs needs no API, so it need not wait for it.
+		preload := component.Func{ID: "network-programs", Do: func(ctx context.Context, ready func()) error {
+			if err := dataPlane.Preload(ctx); err != nil {
+				return err
+			}
+			ready()
+			<-ctx.Done()
+			return nil
+		}}
+		all = append(all, preload, dataPlane)
+	}
+	if !c.Disabled("dns") {
+		identity, err := w.client("system:kombi:dns")
+		if err != nil {
+			return nil, err
+		}
+		var listen []netip.AddrPort
+		for _, a := range c.ClusterDNS {
+			listen = append(listen, netip.AddrPortFrom(a, 53))
+		}
+		resolver, err := dns.New(dns.Options{
+			Log: w.log, Kube: identity, Listen: listen,
+			ClusterDomain: c.ClusterDomain, ClusterCIDRs: c.ClusterCIDRs, ServiceCIDRs: c.ServiceCIDRs,
+			ResolvConf: c.ResolvConf, StateDir: w.paths.Node,
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, resolver)
+	}
+	if !c.Disabled("storage") {
+		identity, err := w.client("system:kombi:storage")
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, storage.New(storage.Options{Log: w.log, Kube: identity, NodeName: c.NodeName, Dir: w.paths.Storage}))
+	}
+	return all, nil
+}
+
 // networkOptions are what the data plane needs to take down what it made; to
 // run, it also needs the node's address, a cgroup and an identity.
 func networkOptions(c *config.Config, log *slog.Logger) network.Options {
@@ -120,7 +146,7 @@ func networkOptions(c *config.Config, log *slog.Logger) network.Options {
 		Log: log, NodeName: c.NodeName,
 		ClusterCIDRs: c.ClusterCIDRs, ServiceCIDRs: c.ServiceCIDRs,
 		StateDir: p.Network, SocketPath: p.NetworkSocket, CNIConfDir: p.CNIConfDir, PinDir: p.BPF,
-		NodeLocalAddrs: c.ClusterDNS,
-		NodePortRange:  network.PortRange{From: uint16(c.ServiceNodePortRange.First), To: uint16(c.ServiceNodePortRange.Last)},
+		NodeLocalAddrs: c.ClusterDNS, Backend: c.NetworkBackend,
+		NodePortRange: network.PortRange{From: uint16(c.ServiceNodePortRange.First), To: uint16(c.ServiceNodePortRange.Last)},
 	}
 }

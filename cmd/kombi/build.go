@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -31,13 +32,27 @@ type wiring struct {
 	paths   config.Paths
 	log     *slog.Logger
 	nodeIPs []netip.Addr // one for each family of the cluster, in its order
-	certs   *pki.Cluster
-	host    string // of the API, as this machine reaches it
+	// client returns the connection settings of an identity towards the API.
+	client func(user string, groups ...string) (*rest.Config, error)
+	// credentials is the folder for kubeconfig files of parts that only take a file.
+	credentials string
+	kubelet     kubeletTLS
+
+	// Of servers only.
+	certs *pki.Cluster
+	host  string // of the API, as this machine reaches it
 }
 
-// build makes every component with what it needs and binds them into a graph.
-// It is the one place where parts are wired together.
-func build(c *config.Config, facts host.Facts, nodeIPs []netip.Addr, log *slog.Logger, started time.Time) (*component.Graph, error) {
+// kubeletTLS are the files with which the kubelet serves and knows the API server.
+type kubeletTLS struct{ clientCA, cert, key string }
+
+// buildServer makes every component of a server with what it needs and binds them
+// into a graph. It and buildAgent are where parts are wired together.
+func buildServer(_ context.Context, c *config.Config, facts host.Facts, log *slog.Logger, started time.Time) (*component.Graph, error) {
+	nodeIPs, err := nodeAddresses(c)
+	if err != nil {
+		return nil, err
+	}
 	w, err := newWiring(c, facts, nodeIPs, log)
 	if err != nil {
 		return nil, err
@@ -80,6 +95,7 @@ func build(c *config.Config, facts host.Facts, nodeIPs []netip.Addr, log *slog.L
 
 func newWiring(c *config.Config, facts host.Facts, nodeIPs []netip.Addr, log *slog.Logger) (*wiring, error) {
 	w := &wiring{config: c, facts: facts, paths: c.Paths(), log: log, nodeIPs: nodeIPs}
+	w.client, w.credentials = w.issue, w.paths.Credentials
 	w.host = "https://" + netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(c.HTTPSListenPort)).String()
 	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
 		w.host = "https://" + netip.AddrPortFrom(c.BindAddress, uint16(c.HTTPSListenPort)).String()
@@ -108,11 +124,12 @@ func newWiring(c *config.Config, facts host.Facts, nodeIPs []netip.Addr, log *sl
 	if err != nil {
 		return nil, err
 	}
+	w.kubelet = kubeletTLS{w.certs.ClientCA.CertFile, w.certs.Kubelet.CertFile, w.certs.Kubelet.KeyFile}
 	return w, w.ensureToken()
 }
 
-// client returns the connection settings of an identity towards the API.
-func (w *wiring) client(user string, groups ...string) (*rest.Config, error) {
+// issue makes an identity with the cluster's own authority.
+func (w *wiring) issue(user string, groups ...string) (*rest.Config, error) {
 	leaf, err := w.certs.Client(user, groups...)
 	if err != nil {
 		return nil, err
@@ -129,7 +146,7 @@ func (w *wiring) credential(user string, groups ...string) (string, *rest.Config
 	if err != nil {
 		return "", nil, err
 	}
-	path := filepath.Join(w.paths.Credentials, filepath.Base(config.CertFile)+".kubeconfig")
+	path := filepath.Join(w.credentials, filepath.Base(config.CertFile)+".kubeconfig")
 	return path, config, kubeconfig.WriteReferring(path, config)
 }
 
@@ -164,6 +181,10 @@ func (w *wiring) controlPlane(admin *rest.Config, apis []controlplane.InProcessA
 	if err != nil {
 		return nil, err
 	}
+	front, err := w.joinAPI(admin)
+	if err != nil {
+		return nil, err
+	}
 	advertise := c.AdvertiseAddress
 	if !advertise.IsValid() {
 		advertise = w.nodeIPs[0]
@@ -175,7 +196,7 @@ func (w *wiring) controlPlane(admin *rest.Config, apis []controlplane.InProcessA
 			BindAddress: c.BindAddress, Port: c.HTTPSListenPort, AdvertiseAddress: advertise, ServiceCIDRs: c.ServiceCIDRs,
 			NodePortFirst: c.ServiceNodePortRange.First, NodePortLast: c.ServiceNodePortRange.Last, ClusterDomain: c.ClusterDomain,
 			AuthenticationConfig: anonymous, AuditLog: c.AuditLog, AuditPolicy: policy, Profiling: c.EnablePprof, Args: c.KubeAPIServerArg,
-			InProcess: apis,
+			InProcess: apis, Front: front,
 		}),
 		controlplane.NewControllerManager(controlplane.ControllerManagerOptions{
 			Certificates: w.certs, Kubeconfig: managerConfig, ClusterCIDRs: c.ClusterCIDRs, ServiceCIDRs: c.ServiceCIDRs,
@@ -215,7 +236,7 @@ func (w *wiring) node() ([]component.Component, error) {
 		}),
 		node.NewKubelet(node.KubeletOptions{
 			Log: w.log, NodeName: c.NodeName, NodeIPs: w.nodeIPs, Kubeconfig: kubeletConfig, Client: kubeletClient,
-			ClientCAFile: w.certs.ClientCA.CertFile, CertFile: w.certs.Kubelet.CertFile, KeyFile: w.certs.Kubelet.KeyFile,
+			ClientCAFile: w.kubelet.clientCA, CertFile: w.kubelet.cert, KeyFile: w.kubelet.key,
 			Root: w.paths.KubeletRoot, StaticPods: w.paths.StaticPods, PodLogs: w.paths.PodLogs, ContainerdSocket: w.paths.ContainerdSocket,
 			CgroupRoot: c.CgroupRootPath(), ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: "/etc/resolv.conf",
 			Port: c.KubeletPort, MaxPods: c.MaxPods, Labels: labels, Taints: taints, Args: c.KubeletArg,

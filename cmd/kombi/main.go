@@ -60,6 +60,7 @@ func newRootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.ExplainFlagError(flags, err) })
 	root.AddCommand(
 		newServerCommand(),
+		newAgentCommand(),
 		newStopCommand(),
 		newStatusCommand(),
 		newVersionCommand(),

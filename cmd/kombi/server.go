@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kombi-k8s/kombi/cmd/kombi/internal/configcmd"
+	"github.com/kombi-k8s/kombi/pkg/component"
 	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/doctor"
 	"github.com/kombi-k8s/kombi/pkg/host"
@@ -39,9 +40,37 @@ func newServerCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return serve(c, started)
+		return serve(c, started, program{name: "kombi", build: buildServer, ports: serverPorts(c), folders: serverFolders(c), check: hasAddresses})
 	}
 	return cmd
+}
+
+// program is what serve runs: a server or an agent.
+type program struct {
+	name    string
+	build   func(ctx context.Context, c *config.Config, facts host.Facts, log *slog.Logger, started time.Time) (*component.Graph, error)
+	ports   []doctor.Port
+	folders []string // with mode 0700, beside those of a node
+	// check looks for what would fail later, before anything is written; nil is nothing.
+	check func(c *config.Config) error
+}
+
+func hasAddresses(c *config.Config) error {
+	_, err := nodeAddresses(c)
+	return err
+}
+
+func serverPorts(c *config.Config) []doctor.Port {
+	bind := ""
+	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
+		bind = c.BindAddress.String()
+	}
+	return []doctor.Port{{Key: "https-listen-port", Address: bind, Number: c.HTTPSListenPort}}
+}
+
+func serverFolders(c *config.Config) []string {
+	p := c.Paths()
+	return []string{p.Server, p.TLS, p.Credentials}
 }
 
 // serverConfig gives the command all settings of a server as flags and returns
@@ -55,8 +84,8 @@ func serverConfig(cmd *cobra.Command) func() (*config.Config, error) {
 	}
 }
 
-// serve runs a server until it is told to stop or fails.
-func serve(c *config.Config, started time.Time) error {
+// serve runs a program until it is told to stop or fails.
+func serve(c *config.Config, started time.Time, p program) error {
 	collectLazily()
 	// The embedded kubelet would tell systemd by itself that it is ready.
 	manager := takeServiceManager()
@@ -70,14 +99,15 @@ func serve(c *config.Config, started time.Time) error {
 		return err
 	}
 	facts := host.Gather()
-	if err := preflight(c, facts, log); err != nil {
+	if err := preflight(c, facts, p.ports, log); err != nil {
 		return err
 	}
-	nodeIPs, err := nodeAddresses(c)
-	if err != nil {
-		return err
+	if p.check != nil {
+		if err := p.check(c); err != nil {
+			return err
+		}
 	}
-	lock, err := prepare(c)
+	lock, err := prepare(c, p.folders)
 	if err != nil {
 		return err
 	}
@@ -92,8 +122,8 @@ func serve(c *config.Config, started time.Time) error {
 		embedded.Settle(false)
 	})
 
-	log.Info("kombi starts", "version", version.String(), "dataDir", c.DataDir)
-	graph, err := build(c, facts, nodeIPs, log, started)
+	log.Info(p.name+" starts", "version", version.String(), "dataDir", c.DataDir)
+	graph, err := p.build(ctx, c, facts, log, started)
 	if err != nil {
 		return err
 	}
@@ -103,7 +133,7 @@ func serve(c *config.Config, started time.Time) error {
 		case <-ctx.Done():
 			return
 		}
-		log.Info("kombi is ready", "after", time.Since(started).Round(time.Millisecond), "node", c.NodeName)
+		log.Info(p.name+" is ready", "after", time.Since(started).Round(time.Millisecond), "node", c.NodeName)
 		embedded.Settle(true)
 		collectThriftily()
 		go idle.Run(ctx, log)
@@ -130,19 +160,12 @@ func serve(c *config.Config, started time.Time) error {
 }
 
 // preflight runs the checks of the machine: warnings are logged, errors end the start.
-func preflight(c *config.Config, facts host.Facts, log *slog.Logger) error {
+func preflight(c *config.Config, facts host.Facts, ports []doctor.Port, log *slog.Logger) error {
 	p := c.Paths()
-	bind := ""
-	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
-		bind = c.BindAddress.String()
-	}
 	findings := doctor.Preflight(context.Background(), doctor.Options{
 		DataDir: p.DataDir, RunDir: p.RunDir, Kubeconfig: p.Kubeconfig, Lock: p.Lock, ResolvConf: c.ResolvConf,
 		BPFFS: filepath.Dir(p.BPF), PodNetworks: c.ClusterCIDRs, Facts: &facts,
-		Ports: []doctor.Port{
-			{Key: "https-listen-port", Address: bind, Number: c.HTTPSListenPort},
-			{Key: "kubelet-port", Number: c.KubeletPort},
-		},
+		Ports: append(ports, doctor.Port{Key: "kubelet-port", Number: c.KubeletPort}),
 	})
 	for _, f := range findings {
 		if f.Severity == doctor.Warning {
@@ -171,12 +194,17 @@ func tidyPrograms(dataDir string, log *slog.Logger) {
 }
 
 // prepare makes the folders and takes the lock, before anything starts.
-func prepare(c *config.Config) (*os.File, error) {
-	p := c.Paths()
-	for _, dir := range []struct {
+func prepare(c *config.Config, secret []string) (*os.File, error) {
+	type folder struct {
 		path string
 		mode os.FileMode
-	}{{p.DataDir, 0o755}, {p.RunDir, 0o711}, {p.Server, 0o700}, {p.TLS, 0o700}, {p.Credentials, 0o700}, {p.Node, 0o755}} {
+	}
+	p := c.Paths()
+	folders := []folder{{p.DataDir, 0o755}, {p.RunDir, 0o711}, {p.Node, 0o755}}
+	for _, path := range secret {
+		folders = append(folders, folder{path, 0o700})
+	}
+	for _, dir := range folders {
 		if err := os.MkdirAll(dir.path, dir.mode); err != nil {
 			return nil, fmt.Errorf("cannot make a folder: %w; check that %s is writable", err, c.DataDir)
 		}

@@ -54,6 +54,11 @@ type Config struct {
 	ClusterDomain        string
 	ServiceNodePortRange PortRange
 
+	// Server is the URL of the cluster that an agent joins.
+	Server string
+	// NetworkBackend is how packets get to other nodes: auto, native or vxlan.
+	NetworkBackend string
+
 	// NodeName is the name of the Node object, never empty after Load.
 	NodeName string
 	// NodeIPs are the node's addresses as far as they are set, at most one of each family; for a family of the

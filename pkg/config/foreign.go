@@ -5,7 +5,7 @@ import "sort"
 // foreign are keys of k3s that people bring along and that have no counterpart here, with what to do about each.
 func foreign(key string) (next string, known bool) {
 	later := map[string]string{
-		"server": "joining", "agent-token": "joining", "agent-token-file": "joining", "cluster-init": "embedded etcd",
+		"server": "joining of servers (kombi agent joins)", "agent-token": "joining", "agent-token-file": "joining", "cluster-init": "embedded etcd",
 		"cluster-reset": "embedded etcd", "datastore-endpoint": "external datastores", "node-external-ip": "external addresses",
 		"private-registry": "registry configuration", "system-default-registry": "registry configuration",
 	}
@@ -13,7 +13,7 @@ func foreign(key string) (next string, known bool) {
 		return "remove it: " + what + " arrives with a later release", true
 	}
 	other := map[string]string{
-		"flannel-backend":            "remove it: the pod network is built in; disable: network leaves it out",
+		"flannel-backend":            "use network-backend: auto, native or vxlan",
 		"flannel-iface":              "remove it: the pod network is built in and follows node-ip",
 		"flannel-ipv6-masq":          "remove it: what leaves the cluster has the node's address, in IPv6 as well",
 		"flannel-conf":               "remove it: the pod network is built in",

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"net"
+	"net/url"
 )
 
 // The parsers turn the text of one value into its type, or return a *Problem without a place.
@@ -84,6 +86,22 @@ func oneOf(allowed ...string) func(string) (string, error) {
 		}
 		return "", complain(next, "%q is not known", s)
 	}
+}
+
+// serverURL reads https://HOST:PORT; the port is 6443 unless it is given.
+func serverURL(s string) (string, error) {
+	const next = "write it like https://192.0.2.1:6443"
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https":
+		return "", complain(next, "%q is not the URL of a server", s)
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.User != nil:
+		return "", complain(next, "%q holds more than the address of a server", s)
+	}
+	if u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), "6443")
+	}
+	return "https://" + u.Host, nil
 }
 
 func portRange(s string) (PortRange, error) {

@@ -19,6 +19,7 @@ type Paths struct {
 	TLS              string // certificate authorities, leaf certificates and keys
 	Credentials      string // kubeconfigs of the parts in the process
 	ServerToken      string // the join token
+	Agent            string // identity of a node that joined, mode 0700
 	EncryptionConfig string // keys that encrypt Secrets at rest
 	AuditPolicy      string
 	AuditLog         string // empty: no audit log
@@ -115,6 +116,7 @@ func (c *Config) Paths() Paths {
 		TLS:              data("server", "tls"),
 		Credentials:      data("server", "cred"),
 		ServerToken:      data("server", "token"),
+		Agent:            data("agent"),
 		EncryptionConfig: data("server", "cred", "encryption-config.yaml"),
 		AuditPolicy:      data("server", "audit-policy.yaml"),
 		AuditLog:         c.AuditLog,

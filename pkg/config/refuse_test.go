@@ -26,7 +26,7 @@ func TestRefused(t *testing.T) {
 	}{
 		{"unknown key", fixture{file: "data-dir: /a\ndata_dirr: /b\n"}, []string{"config.yaml:2: data_dirr: there is no such key; did you mean data-dir?"}},
 		{"unknown key that is like nothing", fixture{file: "colour: red\n"}, []string{"config.yaml:1: colour: there is no such key; see kombi config show for all keys"}},
-		{"key of k3s", fixture{file: "flannel-backend: none\n"}, []string{"config.yaml:1: flannel-backend: Kombi does not have this k3s key; remove it: the pod network is built in; disable: network leaves it out"}},
+		{"key of k3s", fixture{file: "flannel-backend: none\n"}, []string{"config.yaml:1: flannel-backend: Kombi does not have this k3s key; use network-backend: auto, native or vxlan"}},
 		{"unknown flag", fixture{flags: []string{"--https-listen-prot=1"}}, []string{"flag --https-listen-prot: there is no such key; did you mean https-listen-port?"}},
 		{"unknown short flag", fixture{flags: []string{"-z"}}, []string{"flag -z: there is no such flag; see --help for all flags"}},
 		{"flag without value", fixture{flags: []string{"--data-dir"}}, []string{"flag --data-dir: the value is missing; write --data-dir=<path>"}},
