@@ -157,12 +157,10 @@ func (s *cniServer) call(ctx context.Context, req *cniapi.Request) (json.RawMess
 		}
 		return nil, s.pods.gc(valid)
 	case "STATUS":
-		select {
-		case <-s.pods.ready:
+		if s.pods.serving() {
 			return nil, nil
-		default:
-			return nil, notReady(cniapi.CodeUnavailable)
 		}
+		return nil, notReady(cniapi.CodeUnavailable)
 	}
 	return nil, &cniapi.Error{Code: cniapi.CodeInvalidEnv, Msg: fmt.Sprintf("CNI_COMMAND %q is not supported", req.Command)}
 }

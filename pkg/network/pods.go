@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 
@@ -32,6 +33,7 @@ type pods struct {
 	pools   []*ipam.Pool  // one for each family, in the order of the node's prefixes
 	ready   chan struct{} // closed when pods may be attached
 	opened  bool
+	before  bool // a run before this one opened the node for pods
 }
 
 func newPods(opts Options, dp *datapath.Datapath, store *ipam.Store, table *services.Table, dev *devices, policy *enforcer) *pods {
@@ -41,6 +43,8 @@ func newPods(opts Options, dp *datapath.Datapath, store *ipam.Store, table *serv
 		records: map[string]*ipam.Record{},
 		ready:   make(chan struct{}),
 	}
+	_, err := os.Stat(opts.confFile())
+	p.before = err == nil
 	dev.lost = p.reconnect
 	return p
 }
@@ -106,6 +110,18 @@ func (p *pods) open() {
 	if !p.opened {
 		p.opened = true
 		close(p.ready)
+	}
+}
+
+// serving tells whether the node can have pods. While a node starts again it can: new
+// ones wait for the moment that it takes, and those that run must not be taken out of
+// their Services because the kubelet asks too early.
+func (p *pods) serving() bool {
+	select {
+	case <-p.ready:
+		return true
+	default:
+		return p.before
 	}
 }
 

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -116,7 +117,7 @@ func TestDamagedDatastore(t *testing.T) {
 				t.Fatal(err)
 			}
 			k.Kill(t)
-			cut(t, file+"-wal", parts)
+			cutLog(t, file, parts)
 			checkCopy(t, file)
 			t.Logf("node Ready after %s", start(t, k).Round(time.Millisecond))
 			if !noted(t, k, "before") {
@@ -168,18 +169,54 @@ func overwrite(t *testing.T, file string, at int64, n int) {
 	}
 }
 
-// cut leaves one of so many parts of a file; nothing for 0.
+// cut takes away all but the given part of a file.
 func cut(t *testing.T, file string, parts int64) {
+	t.Helper()
+	truncate(t, file, part(t, file, parts))
+}
+
+func part(t *testing.T, file string, parts int64) int64 {
 	t.Helper()
 	info, err := os.Stat(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep := int64(0)
-	if parts > 0 {
-		keep = info.Size() / parts
+	if parts == 0 {
+		return 0
 	}
-	if err := os.Truncate(file, keep); err != nil {
+	return info.Size() / parts
+}
+
+func truncate(t *testing.T, file string, size int64) {
+	t.Helper()
+	if err := os.Truncate(file, size); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// cutLog takes away the end of SQLite's log, as a power cut may take what was not synced
+// yet: all but the given part of it, and never frames from which a checkpoint began to
+// copy pages, because SQLite syncs the log before that. Where it is says the
+// log's index (WalCkptInfo.nBackfillAttempted of "WAL-mode file format", sqlite.org).
+func cutLog(t *testing.T, database string, parts int64) {
+	t.Helper()
+	file := database + "-wal"
+	index, err := os.ReadFile(database + "-shm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := part(t, file, parts)
+	const header, frameHeader, attempted = 32, 24, 128
+	if len(index) > attempted+4 && len(log) >= header {
+		frames := int64(binary.NativeEndian.Uint32(index[attempted:]))
+		pageSize := int64(binary.BigEndian.Uint32(log[8:]))
+		if frames > 0 {
+			keep = min(max(keep, header+frames*(frameHeader+pageSize)), int64(len(log)))
+		}
+	}
+	truncate(t, file, keep)
 }

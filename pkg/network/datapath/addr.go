@@ -28,15 +28,6 @@ func prefix16(p netip.Prefix) bpf.KombiPrefixKey {
 	return bpf.KombiPrefixKey{Bits: uint32(bits), Addr: addr16(p.Masked().Addr())}
 }
 
-// prefixOf is the inverse of prefix16.
-func prefixOf(k bpf.KombiPrefixKey) netip.Prefix {
-	a, bits := addrOf(k.Addr), int(k.Bits)
-	if a.Is4() && bits >= 96 {
-		return netip.PrefixFrom(a, bits-96)
-	}
-	return netip.PrefixFrom(netip.AddrFrom16(a.As16()), bits)
-}
-
 // port16 returns a port as the programs see it.
 func port16(p uint16) uint16 {
 	b := [2]byte{byte(p >> 8), byte(p)}

@@ -65,11 +65,11 @@ type node struct {
 
 type endpoint struct{ sets [2]*set }
 
-func (e *endpoint) ids() (out EndpointSets) {
-	if s := e.sets[Ingress]; s != nil {
+func (ep *endpoint) ids() (out EndpointSets) {
+	if s := ep.sets[Ingress]; s != nil {
 		out.Ingress = s.id
 	}
-	if s := e.sets[Egress]; s != nil {
+	if s := ep.sets[Egress]; s != nil {
 		out.Egress = s.id
 	}
 	return out
