@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -176,7 +177,7 @@ func cluster(itself *rest.Config) []component.Component {
 		for {
 			if answer, err := client.Get(itself.Host + "/readyz"); err == nil {
 				_ = answer.Body.Close()
-				if answer.StatusCode == 200 {
+				if answer.StatusCode == http.StatusOK {
 					break
 				}
 			}

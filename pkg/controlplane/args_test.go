@@ -63,7 +63,7 @@ func TestRangesThatAreNoLongerInTheNetworksAreExplained(t *testing.T) {
 		}
 	}
 	other := errors.New("another failure")
-	if got := explainRanges(other); got != other || explainRanges(nil) != nil {
+	if got := explainRanges(other); !errors.Is(got, other) || got.Error() != other.Error() || explainRanges(nil) != nil {
 		t.Errorf("got %v", got)
 	}
 }

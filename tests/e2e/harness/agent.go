@@ -170,7 +170,7 @@ func (a *Agent) Kill(t testing.TB) {
 		return
 	}
 	_ = a.cmd.Process.Kill()
-	<-a.ended
+	_ = <-a.ended
 	a.cmd = nil
 }
 
