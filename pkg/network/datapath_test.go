@@ -31,6 +31,7 @@ func TestDataPath(t *testing.T) {
 				{"terminating endpoints serve when nothing else does", terminating},
 				{"traffic policies", trafficPolicies},
 				{"source ranges of load balancers", sourceRanges},
+				{"health check ports", healthChecks},
 				{"host ports", hostPortsWork},
 				{"node-local addresses", nodeLocal},
 				{"errors about translated packets arrive", icmpErrors},

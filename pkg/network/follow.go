@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	policyclient "sigs.k8s.io/network-policy-api/pkg/client/clientset/versioned"
+
+	"github.com/kombi-k8s/kombi/pkg/network/services"
 )
 
 // ours leaves out Services that another proxy serves and those without an address.
@@ -43,7 +45,9 @@ func (n *Network) follow(ctx context.Context) error {
 	nodes := inform(ctx, client, client.CoreV1().Nodes().List, client.CoreV1().Nodes().Watch, &corev1.Node{}, everything, trimNode,
 		func(node *corev1.Node) {
 			if node.Name == n.opts.NodeName {
-				n.table.SetZone(node.Labels[corev1.LabelTopologyZone])
+				n.table.SetNode(services.Node{
+					Zone: node.Labels[corev1.LabelTopologyZone], Internal: internalAddrs(node), External: externalAddrs(node),
+				})
 				own(node)
 			} else {
 				n.peers.set(node.Name, peer{addrs: internalAddrs(node), prefixes: podPrefixes(node)})
@@ -163,6 +167,10 @@ func (n *Network) fill() error {
 		return fmt.Errorf("cannot fill in the services: %w", err)
 	}
 	n.synced = true
+	n.health = newHealth(n.Healthy)
+	if err := n.health.sync(n.table.HealthChecks()); err != nil {
+		n.opts.Log.Warn("cannot serve all health check ports", "error", err)
+	}
 	return n.takeOver()
 }
 
@@ -195,6 +203,7 @@ func (n *Network) flush() error {
 			n.table.Retry(c.Frontend)
 		}
 	}
+	errs = append(errs, n.health.sync(n.table.HealthChecks()))
 	err := errors.Join(errs...)
 	n.mu.Lock()
 	defer n.mu.Unlock()

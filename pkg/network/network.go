@@ -39,6 +39,7 @@ type Network struct {
 
 	apply  sync.Mutex // one writer of services at a time
 	synced bool       // the maps hold all services; guarded by apply
+	health *health    // once synced; guarded by apply
 
 	mu   sync.Mutex
 	sick error // why services are not what they should be
@@ -178,6 +179,12 @@ func (n *Network) Run(ctx context.Context, ready func()) error {
 	wg.Wait()
 	n.load.Lock()
 	defer n.load.Unlock()
+	n.apply.Lock()
+	if n.health != nil {
+		n.health.close()
+		n.health = nil
+	}
+	n.apply.Unlock()
 	n.mu.Lock()
 	n.enforcer = nil
 	n.mu.Unlock()

@@ -92,6 +92,11 @@ func internalAddrs(n *corev1.Node) []netip.Addr {
 	return addrsOf(n, func(t corev1.NodeAddressType) bool { return t == corev1.NodeInternalIP })
 }
 
+// externalAddrs are those under which clients outside know it.
+func externalAddrs(n *corev1.Node) []netip.Addr {
+	return addrsOf(n, func(t corev1.NodeAddressType) bool { return t == corev1.NodeExternalIP })
+}
+
 func addrsOf(n *corev1.Node, wanted func(corev1.NodeAddressType) bool) (out []netip.Addr) {
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && wanted(a.Type) {

@@ -2,11 +2,13 @@ package network
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func clusterIP(t *testing.T, e *env) {
@@ -299,4 +301,31 @@ func sourceRanges(t *testing.T, e *env) {
 		t.Error("nothing was counted")
 	}
 	expect(t, "the node port is for everybody", e.outside.call(t, "tcp", nodeAddr+":30160"), "a", outsideAddr)
+}
+
+// Load balancers outside ask each node whether it has endpoints.
+func healthChecks(t *testing.T, e *env) {
+	a := e.addPod()
+	s := svc{name: "asked", ip: "10.43.1.61", backends: []string{a.addr},
+		ports: []corev1.ServicePort{port("x", corev1.ProtocolTCP, 80, 80, 30161)},
+		modify: func(s *corev1.Service) {
+			s.Spec.Type = corev1.ServiceTypeLoadBalancer
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+			s.Spec.HealthCheckNodePort = 30261
+		}}
+	e.service(s)
+	status := func() int {
+		answer, err := http.Get("http://" + nodeAddr + ":30261/healthz")
+		if err != nil {
+			return 0
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode
+	}
+	e.eventually("the node has an endpoint", func() bool { return status() == http.StatusOK })
+	s.nodeOfEP = "elsewhere"
+	e.endpoints(s)
+	e.eventually("the node has none", func() bool { return status() == http.StatusServiceUnavailable })
+	e.must(e.client.CoreV1().Services("default").Delete(t.Context(), "asked", metav1.DeleteOptions{}))
+	e.eventually("nobody listens", func() bool { return status() == 0 })
 }

@@ -40,7 +40,7 @@ func compute(cfg Config, s *corev1.Service, sl map[string]*discoveryv1.EndpointS
 	balanced := map[netip.Addr]bool{}
 	for _, in := range s.Status.LoadBalancer.Ingress {
 		if in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP {
-			for _, a := range addrs(cfg, []string{in.IP}) {
+			for _, a := range arriving(cfg, addrs(cfg, []string{in.IP})) {
 				external = append(external, a)
 				balanced[a] = true
 			}
@@ -138,6 +138,23 @@ func value(s *string) string {
 		return ""
 	}
 	return *s
+}
+
+// arriving adds to an address of this node as others know it those that packets to it
+// have when they arrive.
+func arriving(cfg Config, in []netip.Addr) []netip.Addr {
+	out := in
+	for _, a := range in {
+		if !slices.Contains(cfg.Node.External, a) {
+			continue
+		}
+		for _, own := range cfg.Node.Internal {
+			if own.Is4() == a.Is4() {
+				out = append(out, own)
+			}
+		}
+	}
+	return out
 }
 
 // sourceRanges are the clients that may use a load balancer's address. Without any of

@@ -60,7 +60,7 @@ func describe(cfg Config, ep *discoveryv1.Endpoint) endpoint {
 	if h := ep.Hints; h != nil {
 		e.hasNodeHint, e.hasZoneHint = len(h.ForNodes) > 0, len(h.ForZones) > 0
 		e.nodeHinted = slices.ContainsFunc(h.ForNodes, func(n discoveryv1.ForNode) bool { return n.Name == cfg.NodeName })
-		e.zoneHinted = cfg.Zone != "" && slices.ContainsFunc(h.ForZones, func(z discoveryv1.ForZone) bool { return z.Name == cfg.Zone })
+		e.zoneHinted = cfg.Node.Zone != "" && slices.ContainsFunc(h.ForZones, func(z discoveryv1.ForZone) bool { return z.Name == cfg.Node.Zone })
 	}
 	return e
 }

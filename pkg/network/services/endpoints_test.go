@@ -55,7 +55,7 @@ func TestHints(t *testing.T) {
 			table := NewTable(Config{NodeName: "here"})
 			table.SetService(web())
 			table.SetSlice(hinted(c.hints))
-			table.SetZone("east")
+			table.SetNode(Node{Zone: "east"})
 			entry := table.All()[Frontend{netip.MustParseAddr("10.43.0.5"), 80, TCP, Inside}]
 			var got []string
 			for _, b := range entry.Backends {
@@ -98,5 +98,26 @@ func TestSourceRanges(t *testing.T) {
 				t.Errorf("from inside: %v", got)
 			}
 		})
+	}
+}
+
+// A cloud may know a node by an address that its router turns into the node's own.
+func TestAddressesThatAreRewrittenOnTheWay(t *testing.T) {
+	public, own, other := netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("203.0.113.8")
+	table := NewTable(Config{NodeName: "here"})
+	table.SetNode(Node{Internal: []netip.Addr{own, netip.MustParseAddr("fd00::7")}, External: []netip.Addr{public}})
+	table.SetSlice(slice("a", ep{addr: "10.42.0.2"}))
+	table.SetService(web(func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: public.String()}, {IP: other.String()}}
+	}))
+	all := table.All()
+	for _, a := range []netip.Addr{public, own, other} {
+		if len(all[Frontend{a, 80, TCP, Outside}].Backends) != 1 {
+			t.Errorf("%s is not served", a)
+		}
+	}
+	if _, ok := all[Frontend{netip.MustParseAddr("fd00::7"), 80, TCP, Outside}]; ok {
+		t.Error("an address of the other family is served")
 	}
 }

@@ -2,6 +2,7 @@ package services
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,9 +13,8 @@ import (
 type Config struct {
 	// NodeName decides which endpoints are local.
 	NodeName string
-	// Zone is the node's, for endpoints that are meant for some zones. It may be
-	// learned later, see [Table.SetZone].
-	Zone string
+	// Node is what the API says of the node. It may be learned later, see [Table.SetNode].
+	Node Node
 	// Untouched are addresses that must never be translated.
 	Untouched []netip.Addr
 }
@@ -87,14 +87,23 @@ func (t *Table) All() map[Frontend]Entry {
 	return out
 }
 
-// SetZone tells the node's zone.
-func (t *Table) SetZone(zone string) {
+// Node is what Services depend on of their node.
+type Node struct {
+	// Zone is for endpoints that are meant for some zones.
+	Zone string
+	// Internal are its addresses on this machine, External those under which others
+	// know it: a cloud's router turns them into internal ones.
+	Internal, External []netip.Addr
+}
+
+// SetNode tells what the API says of the node.
+func (t *Table) SetNode(n Node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.cfg.Zone == zone {
+	if t.cfg.Node.Zone == n.Zone && slices.Equal(t.cfg.Node.Internal, n.Internal) && slices.Equal(t.cfg.Node.External, n.External) {
 		return
 	}
-	t.cfg.Zone = zone
+	t.cfg.Node = n
 	for key := range t.services {
 		t.recompute(key)
 	}
