@@ -202,7 +202,7 @@ func testFromPod(t *testing.T, n addresses) {
 				p.checkSums(t)
 				c.want(t, p)
 			}
-			for i := range 9 {
+			for i := range 11 {
 				if count := dropped(t, o, i); (count > 0) != (i == c.dropped) {
 					t.Errorf("counter %d is %d", i, count)
 				}
