@@ -88,7 +88,7 @@ func (w *wiring) nodeParts() ([]component.Component, error) {
 		options := networkOptions(c, w.log)
 		options.NodeIPs = w.nodeIPs
 		var err error
-		if options.CgroupPath, err = node.SocketCgroup(c.Instance()); err != nil {
+		if options.CgroupPath, err = node.SocketCgroup(c.Instance(), c.CgroupRootPath()); err != nil {
 			return nil, err
 		}
 		if options.Kube, err = w.client("system:kombi:network"); err != nil {

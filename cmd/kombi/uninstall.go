@@ -41,7 +41,7 @@ func uninstallOptions(c *config.Config) uninstall.Options {
 		NetworkCleanup: func(context.Context) error {
 			return errors.Join(
 				network.Cleanup(networkOptions(c, slog.New(slog.DiscardHandler))),
-				node.RemoveSocketCgroup(c.Instance()),
+				node.RemoveSocketCgroup(c.Instance(), c.CgroupRootPath()),
 			)
 		},
 	}

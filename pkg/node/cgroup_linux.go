@@ -145,15 +145,15 @@ func socketCgroupRoot() string {
 
 // SocketCgroup returns the cgroup2 directory whose processes get service
 // addresses translated when they connect: the whole hierarchy for the only
-// Kombi of a machine (instance ""), or a directory of its own, into which this
-// process moves so that everything it starts is inside. It returns "" where the
+// Kombi of a machine (instance ""), or the one below which its pods are, into which
+// this process moves so that everything it starts is inside. It returns "" where the
 // machine has no cgroup2.
-func SocketCgroup(instance string) (string, error) {
+func SocketCgroup(instance, cgroupRoot string) (string, error) {
 	root := socketCgroupRoot()
 	if root == "" || instance == "" {
 		return root, nil
 	}
-	dir := filepath.Join(root, "kombi-"+instance)
+	dir := filepath.Join(root, cgroupRoot)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cannot make the control group %s: %w", dir, err)
 	}
@@ -165,12 +165,12 @@ func SocketCgroup(instance string) (string, error) {
 
 // RemoveSocketCgroup removes what SocketCgroup made for an instance. Processes
 // that are still inside, such as the one that asks, go up to the root.
-func RemoveSocketCgroup(instance string) error {
+func RemoveSocketCgroup(instance, cgroupRoot string) error {
 	root := socketCgroupRoot()
 	if root == "" || instance == "" {
 		return nil
 	}
-	dir := filepath.Join(root, "kombi-"+instance)
+	dir := filepath.Join(root, cgroupRoot)
 	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -48,6 +48,18 @@ func testNetwork(t *testing.T, k *harness.Kombi) {
 			})
 		})
 	}
+	k.WaitPod(t, ns, "host")
+	t.Run("a pod of the host's network reaches a service", func(t *testing.T) {
+		for _, url := range []string{"http://" + service + "/version", "http://web." + ns + ".svc.cluster.local/version"} {
+			harness.Eventually(t, 20*time.Second, url, func(context.Context) error {
+				out, err := k.TryKubectl("-n", ns, "exec", "host", "--", "sh", "-c", "timeout 5 wget -q -O - "+url)
+				if !strings.Contains(out, "v1") {
+					return fmt.Errorf("%q (%w)", out, err)
+				}
+				return nil
+			})
+		}
+	})
 	t.Run("a name that does not exist", func(t *testing.T) {
 		start := time.Now()
 		out, err := k.TryKubectl("-n", ns, "exec", "tool", "--", "nslookup", "nobody.test")
