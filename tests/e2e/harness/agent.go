@@ -34,7 +34,8 @@ type Agent struct {
 
 	netns netns.NsHandle
 	cmd   *exec.Cmd
-	ended chan error
+	ended chan struct{} // closed when the process is gone
+	err   error         // of the process, then
 }
 
 // NewAgent makes the machine.
@@ -143,8 +144,12 @@ func (a *Agent) start(token string, args ...string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	a.cmd, a.ended = cmd, make(chan error, 1)
-	go func() { a.ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	a.cmd, a.ended = cmd, ended
+	go func() {
+		a.err = cmd.Wait()
+		close(ended)
+	}()
 	return nil
 }
 
@@ -152,9 +157,8 @@ func (a *Agent) start(token string, args ...string) error {
 func (a *Agent) WaitEnd(t testing.TB) string {
 	t.Helper()
 	select {
-	case err := <-a.ended:
-		a.ended <- err
-		if err == nil {
+	case <-a.ended:
+		if a.err == nil {
 			t.Error("the agent ended with status 0")
 		}
 	case <-time.After(30 * time.Second):
@@ -170,7 +174,7 @@ func (a *Agent) Kill(t testing.TB) {
 		return
 	}
 	_ = a.cmd.Process.Kill()
-	_ = <-a.ended
+	<-a.ended
 	a.cmd = nil
 }
 
