@@ -150,6 +150,20 @@ bench: all ## measure start, memory, CPU and writes; compare with separate proce
 	@scripts/deps.sh test
 	@scripts/bench.sh
 
+# The official suite; docs/conformance.md explains these.
+FOCUS ?= \[Conformance\]
+SKIP ?=
+NODES ?= 1
+PROCS ?= 4
+TIMEOUT ?= 2h
+.PHONY: conformance
+conformance: export FOCUS := $(FOCUS)
+conformance: export SKIP := $(SKIP)
+conformance: all ## run specs of the official suite: FOCUS='regex' SKIP='regex' NODES=1
+	@scripts/deps.sh test
+	@scripts/build.sh $(BUILD)/conformance/conformance ./tests/conformance "$(STATIC)"
+	@$(BUILD)/conformance/conformance --focus "$$FOCUS" --skip "$$SKIP" --nodes $(NODES) --procs $(PROCS) --timeout $(TIMEOUT)
+
 # ---- this machine
 
 .PHONY: install

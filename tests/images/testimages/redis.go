@@ -8,9 +8,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kombi-k8s/kombi/pkg/images/ociimage"
+	"github.com/kombi-k8s/kombi/tests/images/recipe"
 )
-
-func redisInputs(b *builder) ([]byte, error) { return b.common() }
 
 // redisPackages hold redis-server, redis-cli and every library that they need.
 var redisPackages = []string{
@@ -19,13 +18,13 @@ var redisPackages = []string{
 	"libstdc++6", "libgcc-s1",
 }
 
-func buildRedis(ctx context.Context, b *builder) ([]*ociimage.Image, error) {
-	root, err := b.unpack(ctx, redisPackages...)
+func buildRedis(ctx context.Context, b *recipe.Builder) ([]*ociimage.Image, error) {
+	root, err := b.Unpack(ctx, redisPackages...)
 	if err != nil {
 		return nil, err
 	}
 	// In Debian redis-server is a link to redis-check-rdb, which is the same program.
-	files, err := closure(root, "/usr/bin/redis-check-rdb", "/usr/bin/redis-cli")
+	files, err := recipe.Closure(root, "/usr/bin/redis-check-rdb", "/usr/bin/redis-cli")
 	if err != nil {
 		return nil, err
 	}

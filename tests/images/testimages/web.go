@@ -2,36 +2,19 @@ package testimages
 
 import (
 	"context"
-	"debug/elf"
-	"fmt"
 	"io/fs"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kombi-k8s/kombi/pkg/images/ociimage"
+	"github.com/kombi-k8s/kombi/tests/images/recipe"
 )
-
-func webInputs(b *builder) ([]byte, error) { return b.common("tests/images/web") }
 
 // buildWeb makes two versions from one program: they differ by an environment
 // variable, as releases often do.
-func buildWeb(ctx context.Context, b *builder) ([]*ociimage.Image, error) {
-	out := filepath.Join(b.work, "web")
-	// With these tags nothing needs cgo, so the program is static, and the
-	// packages of the main build are used again.
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags=netgo,osusergo", "-ldflags=-s -w", "-o", out, "./tests/images/web")
-	if flags := os.Getenv("GOFLAGS"); flags != "" {
-		cmd = exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", out, "./tests/images/web")
-	}
-	cmd.Dir = b.repo
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("go build: %w\n%s", err, text)
-	}
-	program, err := staticProgram(out)
+func buildWeb(ctx context.Context, b *recipe.Builder) ([]*ociimage.Image, error) {
+	program, err := b.Go(ctx, ".", "./tests/images/web")
 	if err != nil {
 		return nil, err
 	}
@@ -63,19 +46,4 @@ func buildWeb(ctx context.Context, b *builder) ([]*ociimage.Image, error) {
 		imgs = append(imgs, img)
 	}
 	return imgs, nil
-}
-
-// staticProgram reads a program and makes sure that it needs no libraries.
-func staticProgram(path string) ([]byte, error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s is no program: %w", path, err)
-	}
-	defer func() { _ = f.Close() }()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return nil, fmt.Errorf("%s is not static: its image would need a C library", path)
-		}
-	}
-	return os.ReadFile(path)
 }

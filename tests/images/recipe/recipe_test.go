@@ -1,4 +1,4 @@
-package testimages
+package recipe
 
 import (
 	"context"
@@ -15,12 +15,12 @@ func TestEnsureBuildsOnlyWhatChanged(t *testing.T) {
 		input  = "one"
 		builds int
 	)
-	r := recipe{
-		name:   "thing",
-		inputs: func(*builder) ([]byte, error) { return []byte(input), nil },
-		build: func(_ context.Context, b *builder) ([]*ociimage.Image, error) {
+	r := Recipe{
+		Name:   "thing",
+		Inputs: func(*Builder) ([]byte, error) { return []byte(input), nil },
+		Build: func(_ context.Context, b *Builder) ([]*ociimage.Image, error) {
 			builds++
-			if _, err := os.Stat(b.work); err != nil {
+			if _, err := os.Stat(b.Work); err != nil {
 				t.Error(err)
 			}
 			layer, err := ociimage.Layer([]ociimage.File{{Path: "/input", Data: []byte(input)}})
@@ -56,7 +56,7 @@ func TestEnsureBuildsOnlyWhatChanged(t *testing.T) {
 }
 
 func TestStaticProgram(t *testing.T) {
-	if _, err := staticProgram("/etc/passwd"); err == nil {
+	if _, err := StaticProgram("/etc/passwd"); err == nil {
 		t.Error("a text file passes for a program")
 	}
 }

@@ -1,4 +1,4 @@
-package testimages
+package recipe
 
 import (
 	"context"
@@ -9,25 +9,44 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/kombi-k8s/kombi/pkg/images/ociimage"
 )
 
-// unpack downloads Debian packages and unpacks them into a new folder.
-func (b *builder) unpack(ctx context.Context, packages ...string) (root string, err error) {
-	root = filepath.Join(b.work, "root")
-	download := filepath.Join(b.work, "download")
-	for _, dir := range []string{root, download} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return "", err
+// Debian unpacks packages and all that they depend on into a new folder.
+func (b *Builder) Debian(ctx context.Context, packages ...string) (root string, err error) {
+	args := append([]string{
+		"depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts",
+		"--no-breaks", "--no-replaces", "--no-enhances",
+	}, packages...)
+	out, err := exec.CommandContext(ctx, "apt-cache", args...).Output()
+	if err != nil {
+		return "", fmt.Errorf("apt-cache depends: %w: images are made of Debian packages, so this needs Debian or one of its family", err)
+	}
+	var all []string
+	for line := range strings.Lines(string(out)) {
+		// The names of packages begin the line; those in <> are virtual.
+		if name := strings.TrimSpace(line); name != "" && strings.HasPrefix(line, name) && name[0] != '<' {
+			all = append(all, name)
 		}
 	}
-	// apt drops its privileges to a user that has to write here.
-	if err := os.Chmod(b.work, 0o755); err != nil {
+	slices.Sort(all)
+	return b.Unpack(ctx, slices.Compact(all)...)
+}
+
+// Unpack downloads Debian packages and unpacks them into a new folder.
+func (b *Builder) Unpack(ctx context.Context, packages ...string) (root string, err error) {
+	if root, err = os.MkdirTemp(b.Work, "root-"); err != nil {
 		return "", err
 	}
-	if err := os.Chmod(download, 0o777); err != nil {
+	download := root + ".download"
+	if err := os.Mkdir(download, 0o755); err != nil {
+		return "", err
+	}
+	// apt drops its privileges to a user that has to write here.
+	if err := errors.Join(os.Chmod(b.Work, 0o755), os.Chmod(download, 0o777)); err != nil {
 		return "", err
 	}
 	get := exec.CommandContext(ctx, "apt-get", append([]string{"download", "-q"}, packages...)...)
@@ -47,9 +66,9 @@ func (b *builder) unpack(ctx context.Context, packages ...string) (root string, 
 	return root, nil
 }
 
-// closure returns the programs, which are paths inside root, together with the
+// Closure returns the programs, which are paths inside root, together with the
 // libraries that they need, as files of a layer.
-func closure(root string, programs ...string) ([]ociimage.File, error) {
+func Closure(root string, programs ...string) ([]ociimage.File, error) {
 	var (
 		files []ociimage.File
 		todo  = programs

@@ -1,0 +1,12 @@
+// Command coredns is CoreDNS with the plugins that the suite's configurations name.
+package main
+
+import (
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/errors" // these register their directives
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/hosts"
+	_ "github.com/coredns/coredns/plugin/log"
+)
+
+func main() { coremain.Run() }
