@@ -11,6 +11,7 @@ import (
 	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/network"
 	"github.com/kombi-k8s/kombi/pkg/node"
+	"github.com/kombi-k8s/kombi/pkg/supervisor"
 	"github.com/kombi-k8s/kombi/pkg/uninstall"
 )
 
@@ -26,6 +27,9 @@ func newUninstallCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		// A configuration that is broken must not keep anyone from removing Kombi.
 		c, _ := load()
+		if m, err := supervisor.Load(c.Paths().Agent); err == nil {
+			adopt(c, m.Cluster) // an agent's networks are those of its cluster
+		}
 		options := uninstallOptions(c)
 		options.Yes, options.In, options.Out = yes, cmd.InOrStdin(), cmd.OutOrStdout()
 		return uninstall.Run(cmd.Context(), options)

@@ -3,6 +3,7 @@ package network
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -328,4 +329,27 @@ func healthChecks(t *testing.T, e *env) {
 	e.eventually("the node has none", func() bool { return status() == http.StatusServiceUnavailable })
 	e.must(e.client.CoreV1().Services("default").Delete(t.Context(), "asked", metav1.DeleteOptions{}))
 	e.eventually("nobody listens", func() bool { return status() == 0 })
+}
+
+// What is remembered of a service that is gone must not be taken for another one's.
+func TestServiceNumbersAreNotUsedAgain(t *testing.T) {
+	e := newEnv(t, modes[0])
+	numbers := func() (out []uint32) {
+		ids, err := e.net.dp.Services().IDs()
+		e.must(err)
+		return ids
+	}
+	s := svc{name: "first", ip: "10.43.1.90", ports: []corev1.ServicePort{port("x", corev1.ProtocolTCP, 80, 80, 0)}}
+	e.service(s)
+	before := numbers()
+	e.must(e.client.CoreV1().Services("default").Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	e.eventually("the service is gone", func() bool { return len(numbers()) < len(before) })
+	e.stop()
+	e.start()
+	e.service(svc{name: "second", ip: "10.43.1.91", ports: s.ports})
+	for _, id := range numbers() {
+		if slices.Contains(before, id) {
+			t.Errorf("the number %d is used again", id)
+		}
+	}
 }

@@ -211,6 +211,13 @@ func (m *Membership) keep(ca []byte, answer *joinAnswer, keys map[string]*ecdsa.
 	return pki.WriteFile(filepath.Join(m.dir, clusterFile), raw)
 }
 
+// Load returns the membership that was kept in dir. The error is fs.ErrNotExist where
+// no machine joined.
+func Load(dir string) (*Membership, error) {
+	m := &Membership{dir: dir}
+	return m, m.load()
+}
+
 func (m *Membership) load() error {
 	raw, err := os.ReadFile(filepath.Join(m.dir, clusterFile))
 	if err != nil {

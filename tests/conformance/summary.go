@@ -64,6 +64,9 @@ func summarize(cases []testcase, o options, list *skipList) (*summary, error) {
 			if entry := list.match(name); why == "" && entry != nil {
 				why = entry.Reason
 			}
+			if why == "" {
+				why = "the run ended before"
+			}
 			s.Skipped++
 			s.skipped = append(s.skipped, name+": "+why)
 		default: // failed, panicked, timedout, interrupted, aborted

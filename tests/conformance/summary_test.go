@@ -19,6 +19,7 @@ const junitReport = `<?xml version="1.0" encoding="UTF-8"?>
   <testcase name="[It] [sig-network] Services need two nodes" status="skipped" time="0"><skipped message="skipped - Requires at least 2 nodes&#xA;(not 1)"></skipped></testcase>
   <testcase name="[It] [sig-network] Services with SCTP [Feature:SCTPConnectivity]" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
   <testcase name="[It] [sig-network] Services slow" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
+  <testcase name="[It] [sig-network] Services too late" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
   <testcase name="[It] [sig-apps] Job runs" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
   <testcase name="[It] [sig-network] DNS answers" status="failed" time="60"><failure message="" type="failed">[FAILED] no answer
 from 10.43.0.10
@@ -50,7 +51,7 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"passed": 1.0, "failed": 3.0, "skipped": 3.0, "seconds": 90.0,
+		"passed": 1.0, "failed": 3.0, "skipped": 4.0, "seconds": 90.0,
 		"failures": []any{"[sig-network] DNS answers", "[sig-network] DNS panics", "[SynchronizedAfterSuite]"},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -62,6 +63,7 @@ func TestSummary(t *testing.T) {
 			"[SynchronizedAfterSuite]: timedout\n",
 		skippedFile: "[sig-network] Services need two nodes: Requires at least 2 nodes (not 1)\n" +
 			"[sig-network] Services slow: SKIP\n" +
+			"[sig-network] Services too late: the run ended before\n" +
 			"[sig-network] Services with SCTP [Feature:SCTPConnectivity]: " + list.Skips[0].Reason + "\n",
 	} {
 		got, err := os.ReadFile(filepath.Join(o.Out, file))

@@ -224,12 +224,12 @@ const (
 	KombiMapAffinities      = "affinities"
 	KombiMapClasses         = "classes"
 	KombiMapConnections     = "connections"
+	KombiMapCounters        = "counters"
 	KombiMapDevices         = "devices"
 	KombiMapDrops           = "drops"
 	KombiMapEndpoints       = "endpoints"
 	KombiMapFlows           = "flows"
 	KombiMapFragments       = "fragments"
-	KombiMapGeneration      = "generation"
 	KombiMapLocals          = "locals"
 	KombiMapMembers         = "members"
 	KombiMapPrefixes        = "prefixes"
@@ -325,12 +325,12 @@ type KombiMapSpecs struct {
 	Affinities  *ebpf.MapSpec `ebpf:"affinities"`
 	Classes     *ebpf.MapSpec `ebpf:"classes"`
 	Connections *ebpf.MapSpec `ebpf:"connections"`
+	Counters    *ebpf.MapSpec `ebpf:"counters"`
 	Devices     *ebpf.MapSpec `ebpf:"devices"`
 	Drops       *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints   *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows       *ebpf.MapSpec `ebpf:"flows"`
 	Fragments   *ebpf.MapSpec `ebpf:"fragments"`
-	Generation  *ebpf.MapSpec `ebpf:"generation"`
 	Locals      *ebpf.MapSpec `ebpf:"locals"`
 	Members     *ebpf.MapSpec `ebpf:"members"`
 	Prefixes    *ebpf.MapSpec `ebpf:"prefixes"`
@@ -376,12 +376,12 @@ type KombiMaps struct {
 	Affinities  *ebpf.Map `ebpf:"affinities"`
 	Classes     *ebpf.Map `ebpf:"classes"`
 	Connections *ebpf.Map `ebpf:"connections"`
+	Counters    *ebpf.Map `ebpf:"counters"`
 	Devices     *ebpf.Map `ebpf:"devices"`
 	Drops       *ebpf.Map `ebpf:"drops"`
 	Endpoints   *ebpf.Map `ebpf:"endpoints"`
 	Flows       *ebpf.Map `ebpf:"flows"`
 	Fragments   *ebpf.Map `ebpf:"fragments"`
-	Generation  *ebpf.Map `ebpf:"generation"`
 	Locals      *ebpf.Map `ebpf:"locals"`
 	Members     *ebpf.Map `ebpf:"members"`
 	Prefixes    *ebpf.Map `ebpf:"prefixes"`
@@ -399,12 +399,12 @@ func (m *KombiMaps) Close() error {
 		m.Affinities,
 		m.Classes,
 		m.Connections,
+		m.Counters,
 		m.Devices,
 		m.Drops,
 		m.Endpoints,
 		m.Flows,
 		m.Fragments,
-		m.Generation,
 		m.Locals,
 		m.Members,
 		m.Prefixes,

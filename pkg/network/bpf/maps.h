@@ -135,13 +135,14 @@ struct {
 	__type(value, struct connection);
 } connections SEC(".maps");
 
-// generation has one entry, which changes with every change of policy.
+// counters has the generation of policy, which changes with every change of it, and
+// the number that the last service got, which only user space reads.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, __u32);
-} generation SEC(".maps");
+} counters SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

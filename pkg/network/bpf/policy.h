@@ -45,7 +45,7 @@ static __always_inline bool policy_opens(const struct endpoint *ep, __u8 opened,
 static __always_inline __u32 policy_generation(void)
 {
 	__u32 zero = 0;
-	__u32 *g = bpf_map_lookup_elem(&generation, &zero);
+	__u32 *g = bpf_map_lookup_elem(&counters, &zero);
 
 	return g ? *g : 0;
 }

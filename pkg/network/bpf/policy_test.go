@@ -19,7 +19,7 @@ func governed(t *testing.T, n addresses) *KombiObjects {
 	host := lpm(n.pods)
 	host.Bits, host.Addr = 128, be(n.podA)
 	for _, put := range []error{
-		o.Generation.Put(uint32(0), uint32(1)),
+		o.Counters.Put(uint32(0), uint32(1)),
 		o.Endpoints.Put(be(n.podB), KombiEndpoint{Ifindex: loopback, Mac: macB, HostMac: hostMB, Ingress: set}),
 		o.Classes.Put(KombiClassKey{Bits: 32 + 128, Addr: host.Addr}, uint32(class)),
 		o.Rules.Put(KombiRuleKey{Bits: 64, Set: set}, KombiRule{}),
@@ -98,7 +98,7 @@ func TestPolicyChangesEndConnections(t *testing.T) {
 		if v, _ := run(t, o.FromPod, tcp(n.podA, n.podB, 40000, 80, ack, "x")()); v != redirect {
 			t.Errorf("in the same generation: verdict %d", v)
 		}
-		if err := o.Generation.Put(uint32(0), uint32(2)); err != nil {
+		if err := o.Counters.Put(uint32(0), uint32(2)); err != nil {
 			t.Fatal(err)
 		}
 		if v, _ := run(t, o.FromPod, tcp(n.podA, n.podB, 40000, 80, ack, "x")()); v != shot {

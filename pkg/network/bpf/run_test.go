@@ -397,7 +397,7 @@ func BenchmarkFromPod(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer o.Close()
-				_ = o.Generation.Put(uint32(0), uint32(1))
+				_ = o.Counters.Put(uint32(0), uint32(1))
 				_ = o.Rules.Put(KombiRuleKey{Bits: 64, Set: 1}, KombiRule{Allow: 1})
 				_ = o.Endpoints.Put(be(n.podA), KombiEndpoint{Ifindex: loopback, Egress: set})
 				_ = o.Endpoints.Put(be(n.podB), KombiEndpoint{Ifindex: loopback, Ingress: set})

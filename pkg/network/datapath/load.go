@@ -197,7 +197,7 @@ func (d *Datapath) maps() map[string]*ebpf.Map {
 		bpf.KombiMapLocals: m.Locals, bpf.KombiMapMembers: m.Members, bpf.KombiMapPrefixes: m.Prefixes,
 		bpf.KombiMapServices: m.Services, bpf.KombiMapSlots: m.Slots, bpf.KombiMapSockets: m.Sockets,
 		bpf.KombiMapClasses: m.Classes, bpf.KombiMapRules: m.Rules, bpf.KombiMapConnections: m.Connections,
-		bpf.KombiMapGeneration: m.Generation, bpf.KombiMapRemotes: m.Remotes, bpf.KombiMapSources: m.Sources,
+		bpf.KombiMapCounters: m.Counters, bpf.KombiMapRemotes: m.Remotes, bpf.KombiMapSources: m.Sources,
 	}
 }
 

@@ -139,13 +139,13 @@ func (p *PolicyMaps) sweep(drop func(epoch uint32) bool) error {
 // NextGeneration makes what was decided about open connections be decided again.
 func (p *PolicyMaps) NextGeneration() error {
 	var g uint32
-	if err := p.m.Generation.Lookup(uint32(0), &g); err != nil {
+	if err := p.m.Counters.Lookup(policyGeneration, &g); err != nil {
 		return fmt.Errorf("cannot read the generation of policy: %w", err)
 	}
 	if g++; g == 0 {
 		g = 1 // 0 means that nothing was decided
 	}
-	if err := p.m.Generation.Put(uint32(0), g); err != nil {
+	if err := p.m.Counters.Put(policyGeneration, g); err != nil {
 		return fmt.Errorf("cannot write the generation of policy: %w", err)
 	}
 	return nil

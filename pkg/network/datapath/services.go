@@ -11,6 +11,12 @@ import (
 	"github.com/kombi-k8s/kombi/pkg/network/services"
 )
 
+// Entries of the map of counters.
+const (
+	policyGeneration = uint32(0)
+	lastService      = uint32(1)
+)
+
 // Flags of a service, with the numbers that the programs use.
 const (
 	serviceDrop    = 1
@@ -85,6 +91,17 @@ func (s *ServiceMaps) Apply(c services.Change) error {
 	return nil
 }
 
+// IDs returns the numbers that the programs know services by.
+func (s *ServiceMaps) IDs() (out []uint32, err error) {
+	var k bpf.KombiServiceKey
+	var v bpf.KombiService
+	it := s.m.Services.Iterate()
+	for it.Next(&k, &v) {
+		out = append(out, v.Id)
+	}
+	return out, it.Err()
+}
+
 // Len returns the number of frontends and backends.
 func (s *ServiceMaps) Len() (frontends, backends int) {
 	s.mu.Lock()
@@ -100,6 +117,9 @@ func (s *ServiceMaps) put(k bpf.KombiServiceKey, e services.Entry) error {
 	if h == nil {
 		h = &installed{value: bpf.KombiService{Id: s.nextID}}
 		s.nextID++
+		if err := s.m.Counters.Put(lastService, h.value.Id); err != nil {
+			return fmt.Errorf("write the last service: %w", err)
+		}
 		s.have[k] = h
 	}
 	id := h.value.Id
@@ -197,7 +217,16 @@ func (s *ServiceMaps) read() error {
 		s.have[k] = h
 		s.nextID = max(s.nextID, v.Id+1)
 	}
-	return it.Err()
+	if err := it.Err(); err != nil {
+		return err
+	}
+	// Flows, sockets and affinities remember numbers of services that are gone.
+	var last uint32
+	if err := s.m.Counters.Lookup(lastService, &last); err != nil {
+		return err
+	}
+	s.nextID = max(s.nextID, last+1)
+	return nil
 }
 
 // sweep removes slots and members that a process left behind when it died between two writes.

@@ -14,16 +14,10 @@ import (
 // buildAgnhost makes the image that most specs run, and the two that are made of it.
 // The published one is Alpine Linux with these programs.
 func buildAgnhost(ctx context.Context, b *recipe.Builder) ([]*ociimage.Image, error) {
-	root, err := b.Debian(ctx, "bash", "bind9-dnsutils", "curl", "iperf", "iproute2", "libc-bin", "netcat-openbsd", "socat", "util-linux")
-	if err != nil {
-		return nil, err
-	}
-	tools, err := recipe.Closure(root, "/bin/bash", "/bin/ip", "/bin/nc.openbsd", "/bin/ss", "/usr/bin/curl", "/usr/bin/dig",
-		"/usr/bin/getent", "/usr/bin/iperf", "/usr/bin/nsenter", "/usr/bin/nslookup", "/usr/bin/socat", "/usr/bin/unshare")
-	if err != nil {
-		return nil, err
-	}
-	base, err := b.Busybox(ctx)
+	base, err := withPrograms(ctx, b,
+		[]string{"bind9-dnsutils", "curl", "iperf", "iproute2", "libc-bin", "netcat-openbsd", "socat", "util-linux"},
+		[]string{"/bin/ip", "/bin/nc.openbsd", "/bin/ss", "/usr/bin/curl", "/usr/bin/dig", "/usr/bin/getent", "/usr/bin/iperf",
+			"/usr/bin/nsenter", "/usr/bin/nslookup", "/usr/bin/socat", "/usr/bin/unshare"})
 	if err != nil {
 		return nil, err
 	}
@@ -47,10 +41,7 @@ func buildAgnhost(ctx context.Context, b *recipe.Builder) ([]*ociimage.Image, er
 		return nil, err
 	}
 	own = append(own, registry...)
-	own = append(own, tools...)
 	own = append(own,
-		// Busybox's shell takes its own applets before programs.
-		ociimage.File{Path: "/bin/sh", Link: "bash"},
 		ociimage.File{Path: "/bin/nc", Link: "nc.openbsd"},
 		ociimage.File{Path: "/usr/local/bin/iperf", Link: "/usr/bin/iperf"},
 		ociimage.File{Path: "/agnhost", Mode: 0o755, Data: agnhost},

@@ -3,6 +3,7 @@ package suiteimages
 import (
 	"context"
 	"io/fs"
+	"path/filepath"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	imageutils "k8s.io/kubernetes/test/utils/image"
@@ -11,19 +12,39 @@ import (
 	"github.com/kombi-k8s/kombi/tests/images/recipe"
 )
 
-// withPrograms is busybox with Debian's shell, which takes programs before busybox's
-// applets, and programs of Debian packages over it.
-func withPrograms(ctx context.Context, b *recipe.Builder, packages, programs []string) ([]ociimage.File, error) {
-	root, err := b.Debian(ctx, append(packages, "dash")...)
-	if err != nil {
-		return nil, err
-	}
-	files, err := recipe.Closure(root, append(programs, "/bin/dash")...)
-	if err != nil {
-		return nil, err
-	}
-	files = append(files, ociimage.File{Path: "/bin/sh", Link: "dash"})
+// rootfs is busybox with a static bash as its shell. Debian's build of busybox runs
+// its own applets in place of programs of the same name when it is the shell, and
+// drops variables from the environment that no shell can name.
+func rootfs(ctx context.Context, b *recipe.Builder) ([]ociimage.File, error) {
 	base, err := b.Busybox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	root, err := b.Unpack(ctx, "bash-static")
+	if err != nil {
+		return nil, err
+	}
+	bash, err := recipe.StaticProgram(filepath.Join(root, "bin/bash-static"))
+	if err != nil {
+		return nil, err
+	}
+	return over(base, []ociimage.File{
+		{Path: "/bin/bash", Mode: 0o755, Data: bash},
+		{Path: "/bin/sh", Link: "bash"},
+	}), nil
+}
+
+// withPrograms is rootfs with programs of Debian packages over it.
+func withPrograms(ctx context.Context, b *recipe.Builder, packages, programs []string) ([]ociimage.File, error) {
+	root, err := b.Debian(ctx, packages...)
+	if err != nil {
+		return nil, err
+	}
+	files, err := recipe.Closure(root, programs...)
+	if err != nil {
+		return nil, err
+	}
+	base, err := rootfs(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -32,8 +53,8 @@ func withPrograms(ctx context.Context, b *recipe.Builder, packages, programs []s
 
 // buildGlibcDNS makes the image that resolves names with glibc.
 func buildGlibcDNS(ctx context.Context, b *recipe.Builder) ([]*ociimage.Image, error) {
-	files, err := withPrograms(ctx, b, []string{"bash", "bind9-dnsutils", "hostname", "libc-bin"},
-		[]string{"/bin/bash", "/bin/hostname", "/usr/bin/dig", "/usr/bin/getent", "/usr/bin/nslookup"})
+	files, err := withPrograms(ctx, b, []string{"bind9-dnsutils", "hostname", "libc-bin"},
+		[]string{"/bin/hostname", "/usr/bin/dig", "/usr/bin/getent", "/usr/bin/nslookup"})
 	if err != nil {
 		return nil, err
 	}

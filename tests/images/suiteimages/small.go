@@ -51,7 +51,7 @@ func buildRegression(ctx context.Context, b *recipe.Builder) ([]*ociimage.Image,
 
 // buildBusybox also makes nonroot, which is the same with another user.
 func buildBusybox(ctx context.Context, b *recipe.Builder) ([]*ociimage.Image, error) {
-	files, err := b.Busybox(ctx)
+	files, err := rootfs(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func buildPause(ctx context.Context, b *recipe.Builder) ([]*ociimage.Image, erro
 
 // buildNonewprivs has a program that tells whether its setuid bit had an effect.
 func buildNonewprivs(ctx context.Context, b *recipe.Builder) ([]*ociimage.Image, error) {
-	files, err := b.Busybox(ctx)
+	files, err := rootfs(ctx, b)
 	if err != nil {
 		return nil, err
 	}
