@@ -45,7 +45,7 @@ func uninstallOptions(c *config.Config) uninstall.Options {
 		NetworkCleanup: func(context.Context) error {
 			return errors.Join(
 				network.Cleanup(networkOptions(c, slog.New(slog.DiscardHandler))),
-				node.RemoveSocketCgroup(c.Instance(), c.CgroupRootPath()),
+				node.LeaveSocketCgroup(c.Instance(), c.CgroupRootPath()),
 			)
 		},
 	}

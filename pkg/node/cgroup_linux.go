@@ -163,23 +163,20 @@ func SocketCgroup(instance, cgroupRoot string) (string, error) {
 	return dir, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0o644)
 }
 
-// RemoveSocketCgroup removes what SocketCgroup made for an instance. Processes
-// that are still inside, such as the one that asks, go up to the root.
-func RemoveSocketCgroup(instance, cgroupRoot string) error {
+// LeaveSocketCgroup moves the processes that are still in an instance's cgroup2
+// directory, such as the one that asks, up to the root. The directory goes with
+// the others of the cgroup root.
+func LeaveSocketCgroup(instance, cgroupRoot string) error {
 	root := socketCgroupRoot()
 	if root == "" || instance == "" {
 		return nil
 	}
-	dir := filepath.Join(root, cgroupRoot)
-	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	procs, err := os.ReadFile(filepath.Join(root, cgroupRoot, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, pid := range strings.Fields(string(procs)) {
 		_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(pid), 0o644)
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot remove the control group %s: %w", dir, err)
-	}
-	return nil
+	return err
 }

@@ -25,7 +25,7 @@ func TestConfiguration(t *testing.T) {
 		{name: "unknown key", file: "debug: false\nnode_nam: edge\n",
 			want: []string{"config.yaml:2: node_nam: there is no such key", "did you mean node-name?"}},
 		{name: "unknown key in a drop-in", dropIn: "max-pod: 3\n", want: []string{"config.yaml.d/10.yaml:1: max-pod: there is no such key", "did you mean max-pods?"}},
-		{name: "key of k3s", file: "flannel-backend: wireguard-native\n", want: []string{"config.yaml:1: flannel-backend: Kombi does not have this k3s key", "remove it"}},
+		{name: "key of k3s", file: "flannel-backend: wireguard-native\n", want: []string{"config.yaml:1: flannel-backend: Kombi does not have this k3s key", "use network-backend: auto, native or vxlan"}},
 		{name: "environment variable with a typing error", env: "KOMBI_CLUSTERCIDR=10.1.0.0/16",
 			want: []string{"environment KOMBI_CLUSTERCIDR: there is no such key", "did you mean KOMBI_CLUSTER_CIDR?"}},
 		{name: "duplicate key", file: "max-pods: 1\nmax-pods: 2\n", want: []string{"config.yaml:2: max-pods: the key was already set in line 1", "keep one"}},
