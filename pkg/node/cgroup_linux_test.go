@@ -26,9 +26,11 @@ func TestEnsureCgroupMakesAUsableGroupInEveryHierarchy(t *testing.T) {
 		mounts[facts.Unified] = true
 	}
 	t.Cleanup(func() {
-		for m := range mounts {
-			_ = os.Remove(filepath.Join(m, name))
-			_ = os.Remove(filepath.Dir(filepath.Join(m, name)))
+		// Also in hierarchies without a controller, such as that of systemd.
+		made, _ := filepath.Glob(filepath.Join(cgroupMount, "*", name))
+		for _, dir := range append(made, filepath.Join(cgroupMount, name)) {
+			_ = os.Remove(dir)
+			_ = os.Remove(filepath.Dir(dir))
 		}
 	})
 	for range 2 { // the second time finds everything there
