@@ -144,7 +144,7 @@ func flags(args []string) (options, error) {
 	case o.Nodes < 1 || o.Procs < 1:
 		return o, errors.New("--nodes and --procs begin at 1")
 	case o.Nodes > 1:
-		return o, errors.New("several nodes arrive with Kombi's agent, which does not exist yet: use --nodes 1")
+		return o, errors.New("the runner does not start agents yet: use --nodes 1")
 	case o.Timeout < time.Minute:
 		return o, errors.New("--timeout begins at 1m")
 	}
