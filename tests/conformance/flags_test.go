@@ -13,7 +13,7 @@ func TestFlags(t *testing.T) {
 	}{
 		{nil, ""},
 		{[]string{"--focus", `\[sig-network\]`, "--nodes", "1", "--timeout", "5m"}, ""},
-		{[]string{"--nodes", "3"}, "several nodes arrive with Kombi's agent"},
+		{[]string{"--nodes", "3"}, "the runner does not start agents yet"},
 		{[]string{"--nodes", "0"}, "begin at 1"},
 		{[]string{"--procs", "0"}, "begin at 1"},
 		{[]string{"--focus", "("}, "--focus is no regular expression"},
