@@ -120,7 +120,8 @@ func firstProcesses(server string) map[string]string {
 	found := map[string]string{}
 	for _, top := range tops {
 		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !d.IsDir() {
+			// Pods are below; in the group itself, of cgroup2, are Kombi and the tests.
+			if err != nil || !d.IsDir() || path == top {
 				return nil
 			}
 			procs, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
