@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +17,7 @@ import (
 	"github.com/kombi-k8s/kombi/cmd/kombi/internal/imagecmd"
 	"github.com/kombi-k8s/kombi/pkg/config"
 	"github.com/kombi-k8s/kombi/pkg/status"
+	"github.com/kombi-k8s/kombi/pkg/supervisor"
 	"github.com/kombi-k8s/kombi/pkg/version"
 )
 
@@ -113,12 +111,11 @@ func newTokenCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		block, _ := pem.Decode(ca)
-		if block == nil {
-			return fmt.Errorf("%s holds no certificate", filepath.Join(p.TLS, "server-ca.crt"))
+		line, err := supervisor.FormatToken(ca, strings.TrimSpace(string(secret)))
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(p.TLS, "server-ca.crt"), err)
 		}
-		sum := sha256.Sum256(block.Bytes)
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "K10%s::server:%s\n", hex.EncodeToString(sum[:]), bytes.TrimSpace(secret))
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), line)
 		return err
 	}
 	return cmd

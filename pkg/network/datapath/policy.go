@@ -89,23 +89,6 @@ func (p *PolicyMaps) DeleteClass(prefix netip.Prefix) error {
 	return ignoreMissing(p.m.Classes.Delete(p.classKey(prefix)))
 }
 
-// Len returns the number of rules and of prefixes with a class.
-func (p *PolicyMaps) Len() (rules, classes int, err error) {
-	var rk bpf.KombiRuleKey
-	var rv bpf.KombiRule
-	it := p.m.Rules.Iterate()
-	for it.Next(&rk, &rv) {
-		rules++
-	}
-	var ck bpf.KombiClassKey
-	var cv uint32
-	ic := p.m.Classes.Iterate()
-	for ic.Next(&ck, &cv) {
-		classes++
-	}
-	return rules, classes, errors.Join(it.Err(), ic.Err())
-}
-
 // DropOldEpochs removes what runs before this one wrote, once no endpoint has a set of theirs.
 func (p *PolicyMaps) DropOldEpochs() error {
 	return p.sweep(func(epoch uint32) bool { return epoch != p.epoch })
